@@ -1,0 +1,108 @@
+//! What a target is: facts, and a function from kernels to machine code.
+
+use std::collections::BTreeSet;
+
+use crate::ir::{Kernel, Lane};
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Arch {
+    X86_64,
+    Aarch64,
+}
+
+/// The machine that code is made for.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Cpu {
+    pub arch: Arch,
+    /// As `--cpu` spells it: `x86-64-v3`, `armv8-a`.
+    pub name: String,
+    /// Features by name, sorted: `avx2`, `fma`, `sse4.1`.
+    pub features: BTreeSet<&'static str>,
+    /// Whether every access must be aligned to its size.
+    pub strict_alignment: bool,
+    /// Whether the stack pointer's red zone and calling convention are Windows'.
+    pub windows_abi: bool,
+}
+
+/// The kinds of operation that facts distinguish among those on more than one lane; see [`Facts::supports`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum OpKind {
+    /// Load, store, constants, splat, pack, extract, bitcast, select, compare, masks.
+    Move,
+    AddSub,
+    Mul,
+    Div,
+    MinMax,
+    Fma,
+    Sqrt,
+    Round,
+    Bits,
+    Shift,
+    /// Between i32 and f32, i64 and f64: same lane width.
+    IntFloat,
+}
+
+/// What a target states about a machine; the only way in which the rest of the compiler knows one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Facts {
+    /// Combinations that exist with more than one lane. One lane exists for everything.
+    pub supported: BTreeSet<(OpKind, Lane, u8)>,
+    /// Bytes of a vector register.
+    pub vector_bytes: u32,
+    pub vector_registers: u32,
+    pub general_registers: u32,
+    /// Whether scalar and vector fused multiply-add exist.
+    pub fma: bool,
+    /// Whether every access must be aligned to its size.
+    pub strict_alignment: bool,
+    pub l1_bytes: usize,
+    pub l2_bytes: usize,
+}
+
+impl Facts {
+    pub fn supports(&self, kind: OpKind, lane: Lane, lanes: u8) -> bool {
+        lanes == 1 || self.supported.contains(&(kind, lane, lanes))
+    }
+}
+
+/// A place in the code that the linker or loader completes with the address of a symbol.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Reloc {
+    pub offset: u32,
+    pub kind: RelocKind,
+    pub symbol: String,
+    pub addend: i64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum RelocKind {
+    /// 32-bit, relative to the place: `call rel32`.
+    X86Call4,
+    /// 32-bit, relative to the place: `lea reg, [rip + rel32]`.
+    X86PcRel4,
+    /// `bl`.
+    Aarch64Call26,
+    /// `adrp`.
+    Aarch64AdrPage21,
+    /// `add` of the low 12 bits.
+    Aarch64AddLo12,
+}
+
+/// The machine code of one function.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Code {
+    pub bytes: Vec<u8>,
+    pub align_bytes: u32,
+    pub relocs: Vec<Reloc>,
+    /// Bytes of stack that the function itself takes, with its return address and saved registers.
+    pub stack_bytes: u32,
+}
+
+pub trait Target: Sync {
+    fn name(&self) -> &'static str;
+
+    fn facts(&self, cpu: &Cpu) -> Facts;
+
+    /// Cannot fail for a kernel that keeps to the facts: which target compiles a kernel is decided before it is made.
+    fn compile(&self, kernel: &Kernel, cpu: &Cpu) -> Code;
+}

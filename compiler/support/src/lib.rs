@@ -1,0 +1,13 @@
+//! Types shared by every crate of the compiler: typed ids, tensor types and values, errors, text.
+
+pub mod entity;
+pub mod error;
+pub mod random;
+pub mod tensor;
+pub mod text;
+pub mod types;
+
+pub use entity::{EntityId, EntityMap};
+pub use error::{Error, Result};
+pub use tensor::Tensor;
+pub use types::{DType, Shape, TensorType};

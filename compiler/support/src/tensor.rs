@@ -1,0 +1,219 @@
+//! Dense tensor values: constants of a graph, inputs and results of the interpreters.
+
+use std::fmt;
+
+use bytes::Bytes;
+
+use crate::types::{DType, Shape, TensorType};
+
+/// A dense row-major value, little-endian, `i4` and `u4` packed two to a byte. Cloning shares the bytes.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Tensor {
+    ty: TensorType,
+    data: Bytes,
+}
+
+/// A Rust type whose bytes are a tensor's elements.
+pub trait Element: Copy {
+    const DTYPE: DType;
+    fn write(self, out: &mut Vec<u8>);
+    fn read(bytes: &[u8]) -> Self;
+}
+
+macro_rules! element {
+    ($($ty:ty => $dtype:ident),*) => {$(
+        impl Element for $ty {
+            const DTYPE: DType = DType::$dtype;
+            fn write(self, out: &mut Vec<u8>) { out.extend_from_slice(&self.to_le_bytes()) }
+            fn read(bytes: &[u8]) -> Self { <$ty>::from_le_bytes(bytes.try_into().expect("element size")) }
+        }
+    )*};
+}
+element!(i8 => I8, u8 => U8, i16 => I16, u16 => U16, i32 => I32, u32 => U32, i64 => I64, u64 => U64, f32 => F32, f64 => F64,
+    half::f16 => F16, half::bf16 => BF16);
+
+impl Element for bool {
+    const DTYPE: DType = DType::Bool;
+    fn write(self, out: &mut Vec<u8>) {
+        out.push(u8::from(self));
+    }
+    fn read(bytes: &[u8]) -> Self {
+        bytes[0] != 0
+    }
+}
+
+impl Tensor {
+    /// Panics unless `data` holds exactly the elements of `ty`.
+    pub fn new(ty: TensorType, data: impl Into<Bytes>) -> Self {
+        let data = data.into();
+        assert_eq!(data.len(), ty.size_bytes(), "payload of a {ty}");
+        Self { ty, data }
+    }
+
+    pub fn from_elements<T: Element>(shape: impl Into<Shape>, elements: &[T]) -> Self {
+        let shape = shape.into();
+        assert_eq!(elements.len(), shape.count(), "elements of a {shape}");
+        let mut data = Vec::with_capacity(size_of_val(elements));
+        elements.iter().for_each(|element| element.write(&mut data));
+        Self { ty: TensorType::new(T::DTYPE, shape), data: data.into() }
+    }
+
+    pub fn scalar<T: Element>(element: T) -> Self {
+        Self::from_elements(Shape::scalar(), &[element])
+    }
+
+    pub fn zeros(ty: TensorType) -> Self {
+        let data = vec![0; ty.size_bytes()];
+        Self { ty, data: data.into() }
+    }
+
+    /// A tensor of any type from numbers, each converted as [`set`](number_to_bytes) says.
+    pub fn from_numbers(ty: TensorType, numbers: impl IntoIterator<Item = Number>) -> Self {
+        let numbers: Vec<Number> = numbers.into_iter().collect();
+        assert_eq!(numbers.len(), ty.shape.count(), "elements of a {ty}");
+        let mut data = Vec::with_capacity(ty.size_bytes());
+        if ty.dtype.is_packed() {
+            for pair in numbers.chunks(2) {
+                let low = pair[0].as_i64() as u8 & 15;
+                let high = pair.get(1).map_or(0, |number| number.as_i64() as u8 & 15);
+                data.push(low | high << 4);
+            }
+        } else {
+            numbers.iter().for_each(|number| number_to_bytes(ty.dtype, *number, &mut data));
+        }
+        Self { ty, data: data.into() }
+    }
+
+    pub fn ty(&self) -> &TensorType {
+        &self.ty
+    }
+
+    pub fn dtype(&self) -> DType {
+        self.ty.dtype
+    }
+
+    pub fn shape(&self) -> &Shape {
+        &self.ty.shape
+    }
+
+    pub fn count(&self) -> usize {
+        self.ty.shape.count()
+    }
+
+    pub fn data(&self) -> &Bytes {
+        &self.data
+    }
+
+    /// The elements, which must be of type `T`.
+    pub fn elements<T: Element>(&self) -> Vec<T> {
+        assert_eq!(self.ty.dtype, T::DTYPE, "element type");
+        self.data.chunks_exact(size_of::<T>()).map(T::read).collect()
+    }
+
+    /// Element `index` in row-major order, of any type.
+    pub fn number(&self, index: usize) -> Number {
+        assert!(index < self.count(), "element {index} of a {}", self.ty);
+        if self.ty.dtype.is_packed() {
+            let nibble = self.data[index / 2] >> (index % 2 * 4) & 15;
+            let value = if self.ty.dtype == DType::I4 { i64::from((nibble << 4) as i8 >> 4) } else { i64::from(nibble) };
+            return Number::Int(value);
+        }
+        let size = self.ty.dtype.size_bytes();
+        number_from_bytes(self.ty.dtype, &self.data[index * size..][..size])
+    }
+
+    pub fn numbers(&self) -> impl Iterator<Item = Number> + '_ {
+        (0..self.count()).map(|index| self.number(index))
+    }
+
+    /// The same elements under another shape of the same count.
+    pub fn reshaped(&self, shape: impl Into<Shape>) -> Self {
+        let shape = shape.into();
+        assert_eq!(shape.count(), self.count(), "{} reshaped to {shape}", self.ty);
+        Self { ty: TensorType::new(self.ty.dtype, shape), data: self.data.clone() }
+    }
+}
+
+impl fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ", self.ty)?;
+        f.debug_list().entries(self.numbers().take(16)).finish()
+    }
+}
+
+/// One element, widened: integers and booleans to 64 bits, floats to f64 (which holds each narrower one exactly).
+#[derive(Clone, Copy, PartialEq)]
+pub enum Number {
+    Int(i64),
+    UInt(u64),
+    Float(f64),
+}
+
+impl Number {
+    pub fn as_f64(self) -> f64 {
+        match self {
+            Number::Int(value) => value as f64,
+            Number::UInt(value) => value as f64,
+            Number::Float(value) => value,
+        }
+    }
+
+    /// Floats truncate and saturate, NaN gives 0; a large unsigned value wraps.
+    pub fn as_i64(self) -> i64 {
+        match self {
+            Number::Int(value) => value,
+            Number::UInt(value) => value as i64,
+            Number::Float(value) => value as i64,
+        }
+    }
+}
+
+impl fmt::Debug for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Number::Int(value) => write!(f, "{value}"),
+            Number::UInt(value) => write!(f, "{value}"),
+            Number::Float(value) => write!(f, "{value:?}"),
+        }
+    }
+}
+
+/// Reads one element of a type that is at least a byte wide.
+pub fn number_from_bytes(dtype: DType, bytes: &[u8]) -> Number {
+    match dtype {
+        DType::Bool => Number::Int(i64::from(bytes[0] != 0)),
+        DType::I8 => Number::Int(i64::from(i8::read(bytes))),
+        DType::U8 => Number::Int(i64::from(u8::read(bytes))),
+        DType::I16 => Number::Int(i64::from(i16::read(bytes))),
+        DType::U16 => Number::Int(i64::from(u16::read(bytes))),
+        DType::I32 => Number::Int(i64::from(i32::read(bytes))),
+        DType::U32 => Number::Int(i64::from(u32::read(bytes))),
+        DType::I64 => Number::Int(i64::read(bytes)),
+        DType::U64 => Number::UInt(u64::read(bytes)),
+        DType::F16 => Number::Float(f64::from(half::f16::read(bytes))),
+        DType::BF16 => Number::Float(f64::from(half::bf16::read(bytes))),
+        DType::F32 => Number::Float(f64::from(f32::read(bytes))),
+        DType::F64 => Number::Float(f64::read(bytes)),
+        DType::I4 | DType::U4 => unreachable!("packed elements have no address"),
+    }
+}
+
+/// Writes one element: floats are rounded once from f64, integers keep their low bits, a bool is whether it differs from 0.
+pub fn number_to_bytes(dtype: DType, number: Number, out: &mut Vec<u8>) {
+    match dtype {
+        DType::Bool => out.push(u8::from(number != Number::Int(0) && number.as_f64() != 0.0)),
+        DType::I8 | DType::U8 => out.push(number.as_i64() as u8),
+        DType::I16 | DType::U16 => (number.as_i64() as u16).write(out),
+        DType::I32 | DType::U32 => (number.as_i64() as u32).write(out),
+        DType::I64 => number.as_i64().write(out),
+        DType::U64 => match number {
+            Number::UInt(value) => value.write(out),
+            other => other.as_i64().write(out),
+        },
+        DType::F16 => half::f16::from_f64(number.as_f64()).write(out),
+        DType::BF16 => half::bf16::from_f64(number.as_f64()).write(out),
+        DType::F32 => (number.as_f64() as f32).write(out),
+        DType::F64 => number.as_f64().write(out),
+        DType::I4 | DType::U4 => unreachable!("packed elements have no address"),
+    }
+}
