@@ -136,3 +136,25 @@ fn features_are_found_by_their_compiler_name() {
         assert_eq!(abi::feature_bit(arch, name), bit, "{name}");
     }
 }
+
+/// Both ask the same CPU. Older C compilers cannot ask for every feature.
+#[cfg(feature = "std")]
+#[test]
+fn c_and_rust_detect_the_same_features() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let (source, program) = (folder.join("detect.c"), folder.join("detect"));
+    std::fs::write(
+        &source,
+        "#include \"mcc.h\"\n#include <stdio.h>\nint main(void) { printf(\"%u\", mcc_cpu_features()); return 0; }\n",
+    )
+    .unwrap();
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
+    let status = Command::new("cc").arg("-I").arg(include).arg(&source).arg("-o").arg(&program).status().unwrap();
+    assert!(status.success());
+    let output = Command::new(&program).output().unwrap();
+    let from_c: u32 = String::from_utf8(output.stdout).unwrap().parse().unwrap();
+    let from_rust = mcc_runtime::detect_cpu_features();
+    assert_eq!(from_c & !from_rust, 0, "C found {from_c:#x}, Rust {from_rust:#x}");
+    let levels = if cfg!(target_arch = "x86_64") { abi::x86::V4 } else { abi::aarch64::DOTPROD | abi::aarch64::FP16 };
+    assert_eq!(from_c & levels, from_rust & levels);
+}
