@@ -1,1 +1,4 @@
+//! An ahead-of-time compiler for neural networks. The stages, in order:
 
+pub mod graph;
+pub mod loops;

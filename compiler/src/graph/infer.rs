@@ -1,0 +1,5 @@
+//! The type rule of each op: the type of the result from the op and the types of its operands, or what is wrong with them.
+
+use mcc_support::{Result, TensorType};
+
+use super::op::Op;

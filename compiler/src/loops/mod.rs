@@ -1,0 +1,154 @@
+//! The loop IR: kernels as trees of loops around scalar statements, over logical tensors. It says everything a model does.
+//!
+//! A kernel of one op is a few loops around a store. Fusion makes trees of several nests in shared loops (softmax: a maximum, a
+//! sum, a division, under the loop over rows); a schedule splits axes and marks them to be unrolled or vectorized. All of these
+//! are the same IR, and each has the same meaning for [`interp`], which ignores the marks.
+
+pub mod expr;
+
+use mcc_support::{DType, EntityMap, Tensor, TensorType, entity_id};
+
+pub use expr::{Binary, Expr, ExprId, Exprs, Unary};
+
+entity_id!(BufferId, "b");
+entity_id!(KernelId, "k");
+entity_id!(/// A loop axis of one kernel.
+    AxisId, "i");
+entity_id!(/// A scalar variable of one kernel: an accumulator or a carried value.
+    VarId, "a");
+
+/// What a buffer is.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Role {
+    /// The caller's, by its place in the model's inputs.
+    Input(usize),
+    /// The caller's, by its place in the model's outputs.
+    Output(usize),
+    Constant(Tensor),
+    /// Written by one kernel or several, read by others: lives in the arena.
+    Temporary,
+    /// Lives within one round of the loops around it in one kernel: rows and tiles.
+    Local,
+}
+
+/// A logical tensor that kernels read and write; where its elements lie is decided apart from it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Buffer {
+    /// Unique in the program; made from the name of the value.
+    pub name: String,
+    pub ty: TensorType,
+    pub role: Role,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum AxisKind {
+    /// Rounds do not depend on one another.
+    Spatial,
+    /// Rounds only combine into variables by `v = v ∘ term` with ∘ one of add, mul, min, max: in any order, in parts.
+    Reduce,
+    /// In order.
+    Sequential,
+}
+
+/// How a loop runs; changes speed only.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum AxisMode {
+    Serial,
+    /// All rounds in one body: for a spatial axis jammed (statement by statement over all rounds), for others one after the other.
+    Unroll,
+    /// One lane for each round.
+    Vector,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Axis {
+    /// Unique in the kernel; a split of `x` gives `x.o` and `x.i`.
+    pub name: String,
+    pub extent: usize,
+    pub kind: AxisKind,
+    pub mode: AxisMode,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Stmt {
+    /// `for axis in 0..extent`.
+    Loop { axis: AxisId, body: Vec<Stmt> },
+    Set { var: VarId, value: ExprId },
+    /// Not done where `guard` (a `bool`) does not hold. The value has the buffer's dtype, the index is inside the buffer.
+    Store { buffer: BufferId, index: Vec<ExprId>, value: ExprId, guard: Option<ExprId> },
+    If { cond: ExprId, then: Vec<Stmt>, otherwise: Vec<Stmt> },
+    /// The condition is evaluated before each round.
+    While { cond: ExprId, body: Vec<Stmt> },
+}
+
+/// One future function.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Kernel {
+    /// Unique in the program: `k03_conv_relu`.
+    pub name: String,
+    /// Names of the model's nodes that it computes.
+    pub origins: Vec<String>,
+    pub axes: EntityMap<AxisId, Axis>,
+    pub vars: EntityMap<VarId, DType>,
+    pub exprs: Exprs,
+    pub body: Vec<Stmt>,
+}
+
+/// Kernels in the order in which they run.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Program {
+    pub name: String,
+    pub buffers: EntityMap<BufferId, Buffer>,
+    pub kernels: Vec<Kernel>,
+    /// Names of the model, in its order, with the buffer of each (its role tells the place).
+    pub inputs: Vec<(String, BufferId)>,
+    pub outputs: Vec<(String, BufferId)>,
+}
+
+impl Kernel {
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            origins: Vec::new(),
+            axes: EntityMap::new(),
+            vars: EntityMap::new(),
+            exprs: Exprs::default(),
+            body: Vec::new(),
+        }
+    }
+
+    pub fn axis(&mut self, name: impl Into<String>, extent: usize, kind: AxisKind) -> AxisId {
+        self.axes.push(Axis { name: name.into(), extent, kind, mode: AxisMode::Serial })
+    }
+
+    pub fn var(&mut self, dtype: DType) -> VarId {
+        self.vars.push(dtype)
+    }
+}
+
+impl Stmt {
+    /// Nests loops over `axes`, the first outermost, around `body`.
+    pub fn loops(axes: &[AxisId], body: Vec<Stmt>) -> Vec<Stmt> {
+        axes.iter().rev().fold(body, |body, &axis| vec![Stmt::Loop { axis, body }])
+    }
+
+    /// Visits this statement and all inside it, outer before inner.
+    pub fn walk<'s>(&'s self, visit: &mut dyn FnMut(&'s Stmt)) {
+        visit(self);
+        match self {
+            Stmt::Loop { body, .. } | Stmt::While { body, .. } => body.iter().for_each(|stmt| stmt.walk(visit)),
+            Stmt::If { then, otherwise, .. } => then.iter().chain(otherwise).for_each(|stmt| stmt.walk(visit)),
+            Stmt::Set { .. } | Stmt::Store { .. } => {}
+        }
+    }
+
+    /// The expressions that this statement itself evaluates.
+    pub fn exprs(&self) -> Vec<ExprId> {
+        match self {
+            Stmt::Loop { .. } => Vec::new(),
+            Stmt::Set { value, .. } => vec![*value],
+            Stmt::Store { index, value, guard, .. } => index.iter().copied().chain([*value]).chain(*guard).collect(),
+            Stmt::If { cond, .. } | Stmt::While { cond, .. } => vec![*cond],
+        }
+    }
+}
