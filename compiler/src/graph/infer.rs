@@ -3,3 +3,7 @@
 use mcc_support::{Result, TensorType};
 
 use super::op::Op;
+
+pub fn infer(op: &Op, operands: &[&TensorType]) -> Result<TensorType> {
+    mcc_support::bug!("no type rule yet for {op:?} of {operands:?}")
+}
