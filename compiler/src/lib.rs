@@ -1,1 +1,3 @@
+//! The `mcc` compiler: ONNX model in, linkable object, C header and manifest out.
 
+pub mod onnx;
