@@ -1,5 +1,6 @@
-//! An ahead-of-time compiler for neural networks. The stages, in order:
+//! An ahead-of-time compiler for neural networks: ONNX model in, linkable object, C header and manifest out.
 
 pub mod decide;
 pub mod graph;
 pub mod loops;
+pub mod onnx;
