@@ -1,6 +1,8 @@
 //! An ahead-of-time compiler for neural networks: ONNX model in, linkable object, C header and manifest out.
 
+pub mod codegen;
 pub mod decide;
 pub mod graph;
 pub mod loops;
 pub mod onnx;
+pub mod realize;

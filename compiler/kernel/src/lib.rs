@@ -8,4 +8,4 @@ pub mod target;
 
 pub use build::Builder;
 pub use ir::{Address, Block, Carried, Cond, If, Kernel, Lane, Loop, Node, Op, Operand, Slot, Type, VReg, While};
-pub use target::{Arch, Code, Cpu, Facts, Reloc, RelocKind, Target};
+pub use target::{Arch, Code, Cpu, Facts, OpKind, Reloc, RelocKind, Target};
