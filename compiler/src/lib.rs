@@ -4,3 +4,4 @@ pub mod decide;
 pub mod graph;
 pub mod loops;
 pub mod onnx;
+pub mod ops;
