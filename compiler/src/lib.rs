@@ -2,6 +2,7 @@
 
 pub mod decide;
 pub mod graph;
+pub mod import;
 pub mod loops;
 pub mod onnx;
 pub mod ops;
