@@ -1,6 +1,7 @@
-//! An ahead-of-time compiler for neural networks: ONNX model in, linkable object, C header and manifest out.
+//! An ahead-of-time compiler for neural networks. The stages, in order:
 
 pub mod decide;
+pub mod emit;
 pub mod graph;
 pub mod import;
 pub mod loops;
