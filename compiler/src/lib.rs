@@ -2,7 +2,10 @@
 
 pub mod codegen;
 pub mod decide;
+pub mod emit;
 pub mod graph;
+pub mod import;
 pub mod loops;
 pub mod onnx;
+pub mod ops;
 pub mod realize;

@@ -142,7 +142,7 @@ pub enum Cond {
 /// What an instruction computes. Lane-wise unless said otherwise; operands and result have one type unless said otherwise.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Op {
-    /// The constant with these low bits in every lane. No operands.
+    /// The constant with these low bits in every lane; a mask is set by 1, a pointer may be 0. No operands.
     Const(u64),
 
     // Arithmetic. Integers wrap.
@@ -229,7 +229,7 @@ pub enum Op {
     // Lanes.
     /// A scalar in every lane.
     Splat,
-    /// Scalars, one for each lane, in order.
+    /// Scalars (data or masks), one for each lane, in order.
     Pack,
     /// One lane of a vector (data or mask) as a scalar.
     Extract(u8),
@@ -284,7 +284,7 @@ pub struct Carried {
     pub result: VReg,
 }
 
-/// `for index in (begin..end).step_by(step)`; no round where `begin >= end`.
+/// `for index in (begin..end).step_by(step)`; no round where `begin >= end`. `end + step` fits an `i64`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Loop {
     /// An `i64`, defined in the body.

@@ -5,6 +5,8 @@
 pub mod build;
 pub mod ir;
 pub mod target;
+pub mod text;
+pub mod verify;
 
 pub use build::Builder;
 pub use ir::{Address, Block, Carried, Cond, If, Kernel, Lane, Loop, Node, Op, Operand, Slot, Type, VReg, While};

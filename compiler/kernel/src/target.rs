@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::ir::{Kernel, Lane};
+use crate::ir::{Kernel, Lane, Op};
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Arch {
@@ -29,6 +29,7 @@ pub struct Cpu {
 pub enum OpKind {
     /// Load, store, constants, splat, pack, extract, bitcast, select, compare, masks.
     Move,
+    /// Also negation and absolute value.
     AddSub,
     Mul,
     Div,
@@ -40,6 +41,30 @@ pub enum OpKind {
     Shift,
     /// Between i32 and f32, i64 and f64: same lane width.
     IntFloat,
+}
+
+impl OpKind {
+    /// The kind of an operation; `None` for those that exist on one lane only.
+    pub fn of(op: &Op) -> Option<OpKind> {
+        Some(match op {
+            Op::Const(_) | Op::Splat | Op::Pack | Op::Extract(_) | Op::Bitcast | Op::Load { .. } | Op::Store { .. } => OpKind::Move,
+            Op::Select | Op::Cmp(_) | Op::CmpU(_) | Op::MaskToInt | Op::IntToMask => OpKind::Move,
+            Op::MaskAnd | Op::MaskOr | Op::MaskXor | Op::MaskNot => OpKind::Move,
+            Op::Add | Op::Sub | Op::Neg | Op::Abs => OpKind::AddSub,
+            Op::Mul => OpKind::Mul,
+            Op::Div | Op::DivU | Op::Rem | Op::RemU => OpKind::Div,
+            Op::Min | Op::Max | Op::MinU | Op::MaxU => OpKind::MinMax,
+            Op::Fma => OpKind::Fma,
+            Op::Sqrt => OpKind::Sqrt,
+            Op::Floor | Op::Ceil | Op::Trunc | Op::Nearest => OpKind::Round,
+            Op::And | Op::Or | Op::Xor | Op::Not => OpKind::Bits,
+            Op::Shl | Op::ShrS | Op::ShrU => OpKind::Shift,
+            Op::IntToFloatS | Op::IntToFloatU | Op::FloatToIntS | Op::FloatToIntU => OpKind::IntFloat,
+            Op::MaskResize | Op::ExtendS | Op::ExtendU | Op::Wrap | Op::Promote | Op::Demote => return None,
+            Op::Lea(_) | Op::LoadPtr(_) | Op::StorePtr(_) | Op::Prefetch(_) | Op::SlotAddr(_) => return None,
+            Op::SymbolAddr(_) | Op::Call(_) | Op::CallPtr => return None,
+        })
+    }
 }
 
 /// What a target states about a machine; the only way in which the rest of the compiler knows one.

@@ -4,6 +4,7 @@
 //! and what follows from it is void: whoever builds a node asks [`Builder::check`] at its end.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fmt;
 
 use mcc_support::tensor::Number;
@@ -128,6 +129,21 @@ impl Builder {
             return None;
         }
         Some(interp::eval(op, &operands.iter().collect::<Vec<_>>(), ty))
+    }
+
+    /// Names of the inputs from which a value is computed, in their order.
+    pub fn inputs_of(&self, wire: Wire<'_>) -> Vec<String> {
+        let graph = &self.state.borrow().graph;
+        let mut seen = BTreeSet::new();
+        let mut waiting = vec![wire.value];
+        while let Some(value) = waiting.pop() {
+            if seen.insert(value)
+                && let Some((_, node)) = graph.definition(value)
+            {
+                waiting.extend(&node.operands);
+            }
+        }
+        graph.inputs.iter().filter(|(_, input)| seen.contains(input)).map(|(name, _)| name.clone()).collect()
     }
 
     pub fn concat<'b>(&'b self, operands: &[Wire<'b>], axis: usize) -> Wire<'b> {

@@ -1,0 +1,168 @@
+//! The entry function, `NAME_call`: checks what the caller passes, then calls the kernels in order.
+
+use std::mem::offset_of;
+
+use mcc_kernel::{Address, Builder, Cond, Kernel, Lane, Op, Type, VReg};
+use mcc_runtime::abi::{ARENA_ALIGN, Call, status};
+
+// Fields of `mcc_call` by their offsets: every target has this layout, and so must the host.
+const _: () = assert!(size_of::<usize>() == 8, "the compiler runs on 64-bit hosts");
+const INPUTS: i64 = offset_of!(Call, inputs) as i64;
+const OUTPUTS: i64 = offset_of!(Call, outputs) as i64;
+const ARENA: i64 = offset_of!(Call, arena) as i64;
+/// The size of an `mcc_call` that ends in the last field that models read.
+const USED_BYTES: u64 = ARENA as u64 + 8;
+
+/// Where a kernel finds one of its buffers. Offsets are in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum BufferPlace {
+    Arena(u64),
+    Weights(u64),
+    /// The caller's, by its place in the model's inputs.
+    Input(usize),
+    Output(usize),
+}
+
+/// One call of a kernel: `symbol(args, 0, extent)`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KernelCall {
+    pub symbol: String,
+    /// The kernel's table of buffers.
+    pub args: Vec<BufferPlace>,
+    /// Extent of the outermost axis.
+    pub extent: i64,
+}
+
+/// What the entry function does.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct EntryPlan {
+    pub calls: Vec<KernelCall>,
+    pub arena_bytes: u64,
+    /// Symbol of the packed weights; `None` where no kernel reads any.
+    pub weights: Option<String>,
+    /// CPU features that the kernels use, as bits of `mcc.h`.
+    pub cpu_features: u32,
+    /// Place in the arena of the `i32` that kernels set when they had to clamp an index, where one does.
+    pub status_offset: Option<u64>,
+}
+
+/// The function `symbol(const mcc_call *) -> i32`.
+pub fn entry(symbol: &str, plan: &EntryPlan) -> Kernel {
+    let mut builder = Builder::new(symbol, &[Type::Ptr]);
+    let call = builder.param(0);
+    let mut checks = vec![Check::Size];
+    if plan.cpu_features != 0 {
+        checks.push(Check::Cpu);
+    }
+    if plan.arena_bytes > 0 {
+        checks.push(Check::Arena);
+    }
+    let status = checked(&mut builder, plan, call, &checks);
+    builder.finish(Some(status))
+}
+
+#[derive(Clone, Copy)]
+enum Check {
+    Size,
+    Cpu,
+    Arena,
+}
+
+/// Tests the first of `checks` and, where it holds, goes on to the others and at last to the run; gives the status.
+fn checked(builder: &mut Builder, plan: &EntryPlan, call: VReg, checks: &[Check]) -> VReg {
+    let Some((&check, rest)) = checks.split_first() else { return run(builder, plan, call) };
+    let (failed, status) = match check {
+        Check::Size => {
+            let size = load_field(builder, call, offset_of!(Call, size) as i64, Lane::I32);
+            let known = builder.scalar_const(Lane::I32, USED_BYTES);
+            let failed = builder.inst(Type::I32.mask(), Op::CmpU(Cond::Lt), &[size, known]);
+            (failed, status::ERROR_CALL_SIZE)
+        }
+        Check::Cpu => {
+            let has = load_field(builder, call, offset_of!(Call, cpu_features) as i64, Lane::I32);
+            let required = builder.scalar_const(Lane::I32, u64::from(plan.cpu_features));
+            let common = builder.binary(Op::And, has, required);
+            (builder.cmp(Cond::Ne, common, required), status::ERROR_CPU)
+        }
+        Check::Arena => {
+            let address = load_field(builder, call, ARENA, Lane::I64);
+            let zero = builder.int(0);
+            let low = builder.int(ARENA_ALIGN as i64 - 1);
+            let low = builder.binary(Op::And, address, low);
+            let null = builder.cmp(Cond::Eq, address, zero);
+            let unaligned = builder.cmp(Cond::Ne, low, zero);
+            (builder.binary(Op::MaskOr, null, unaligned), status::ERROR_ARENA)
+        }
+    };
+    let results = builder.if_else(
+        failed,
+        |builder| vec![builder.scalar_const(Lane::I32, status as u64)],
+        |builder| vec![checked(builder, plan, call, rest)],
+    );
+    results[0]
+}
+
+fn load_field(builder: &mut Builder, call: VReg, offset: i64, lane: Lane) -> VReg {
+    builder.load(Type::scalar(lane), Address::new(call, offset), lane.bytes())
+}
+
+fn run(builder: &mut Builder, plan: &EntryPlan, call: VReg) -> VReg {
+    let reads = |wanted: fn(&BufferPlace) -> bool| plan.calls.iter().flat_map(|call| &call.args).any(wanted);
+    let has_inputs = reads(|place| matches!(place, BufferPlace::Input(_)));
+    let has_outputs = reads(|place| matches!(place, BufferPlace::Output(_)));
+    let mut pointer = |offset: i64, used: bool| used.then(|| builder.load_ptr(Address::new(call, offset)));
+    let arena = pointer(ARENA, plan.arena_bytes > 0);
+    let inputs = pointer(INPUTS, has_inputs);
+    let outputs = pointer(OUTPUTS, has_outputs);
+    let weights = plan.weights.as_ref().map(|symbol| builder.inst(Type::Ptr, Op::SymbolAddr(symbol.clone()), &[]));
+    let bases = Bases { arena, inputs, outputs, weights };
+
+    let ok = builder.scalar_const(Lane::I32, status::OK as u64);
+    let status = plan.status_offset.map(|offset| Address::new(arena.expect("the status lies in the arena"), offset as i64));
+    if let Some(address) = &status {
+        builder.store(ok, address.clone(), 4);
+    }
+    let most = plan.calls.iter().map(|call| call.args.len()).max().unwrap_or(0);
+    if most > 0 {
+        let slot = builder.slot(8 * most as u32, 16);
+        let table = builder.inst(Type::Ptr, Op::SlotAddr(slot), &[]);
+        for call in &plan.calls {
+            call_kernel(builder, call, table, &bases);
+        }
+    }
+    match status {
+        Some(address) => builder.load(Type::I32, address, 4),
+        None => ok,
+    }
+}
+
+/// What offsets are relative to; those that no kernel needs are not loaded.
+struct Bases {
+    arena: Option<VReg>,
+    inputs: Option<VReg>,
+    outputs: Option<VReg>,
+    weights: Option<VReg>,
+}
+
+fn call_kernel(builder: &mut Builder, call: &KernelCall, table: VReg, bases: &Bases) {
+    for (index, place) in call.args.iter().enumerate() {
+        let pointer = match *place {
+            BufferPlace::Arena(offset) => {
+                builder.lea(Address::new(bases.arena.expect("the arena has bytes where a buffer lies in it"), offset as i64))
+            }
+            BufferPlace::Weights(offset) => {
+                builder.lea(Address::new(bases.weights.expect("there are weights where a kernel reads them"), offset as i64))
+            }
+            BufferPlace::Input(input) => {
+                builder.load_ptr(Address::new(bases.inputs.expect("loaded where used"), 8 * input as i64))
+            }
+            BufferPlace::Output(output) => {
+                builder.load_ptr(Address::new(bases.outputs.expect("loaded where used"), 8 * output as i64))
+            }
+        };
+        builder.effect(Op::StorePtr(Address::new(table, 8 * index as i64)), &[pointer]);
+    }
+    let begin = builder.int(0);
+    let end = builder.int(call.extent);
+    builder.effect(Op::Call(call.symbol.clone()), &[table, begin, end]);
+}

@@ -1,0 +1,130 @@
+//! The C header of one model: sizes as macros, tensors by name, and a call that takes them.
+
+use std::fmt::Write as _;
+
+use mcc_support::DType;
+
+use super::model::{CompiledModel, Port};
+
+/// The text of `NAME.h`, for C11 and C++17.
+pub fn header(model: &CompiledModel, stack_bytes: u32) -> String {
+    let name = &model.name;
+    let upper = name.to_ascii_uppercase();
+    let mut out = String::new();
+    let mut line = |text: &str| {
+        out.push_str(text);
+        out.push('\n');
+    };
+    line(&format!("/* {name}.h: a neural network compiled by mcc {} for {},", env!("CARGO_PKG_VERSION"), model.triple));
+    line(&format!(" * CPU {}. See mcc.h for what holds of every model. */", model.cpu.name));
+    line(&format!("#ifndef MCC_MODEL_{upper}_H\n#define MCC_MODEL_{upper}_H\n"));
+    line("#include \"mcc.h\"\n");
+    let uses_bool = model.inputs.iter().chain(&model.outputs).any(|port| port.ty.dtype == DType::Bool);
+    if uses_bool {
+        line("#ifndef __cplusplus\n#include <stdbool.h>\n#endif\n");
+    }
+    line("#ifdef __cplusplus\nextern \"C\" {\n#endif\n");
+    line(&format!("/* What a run needs: an arena at {upper}_ARENA_ALIGN, and stack. */"));
+    line(&format!("#define {upper}_ARENA_BYTES {}", model.arena_bytes));
+    line(&format!("#define {upper}_ARENA_ALIGN MCC_ARENA_ALIGN"));
+    line(&format!("#define {upper}_STACK_BYTES {stack_bytes}\n"));
+    for (kind, ports) in [("INPUT", &model.inputs), ("OUTPUT", &model.outputs)] {
+        line(&format!("#define {upper}_{kind}_COUNT {}", ports.len()));
+        for port in ports {
+            line(&macros(&format!("{upper}_{kind}_{}", port.c_name.to_ascii_uppercase()), port));
+        }
+        line("");
+    }
+    line(&tensors_struct(&format!("{name}_inputs"), "const ", &model.inputs));
+    line(&tensors_struct(&format!("{name}_outputs"), "", &model.outputs));
+    line("/* Runs the model once; returns one of mcc_status. */");
+    line(&format!("int {name}_call(const mcc_call *call);\n"));
+    line("/* Describes the model. */");
+    line(&format!("extern const mcc_model {name}_model;\n"));
+    line("/* Runs the model once on tensors by name; returns one of mcc_status. */");
+    line(&run(name, model));
+    line("#ifdef __cplusplus\n}\n#endif\n\n#endif");
+    out
+}
+
+fn macros(prefix: &str, port: &Port) -> String {
+    let mut out = format!("#define {prefix}_RANK {}\n", port.ty.rank());
+    for (axis, dim) in port.ty.shape.iter().enumerate() {
+        let _ = writeln!(out, "#define {prefix}_DIM{axis} {dim}");
+    }
+    let _ = writeln!(out, "#define {prefix}_COUNT {}", port.ty.shape.count());
+    let _ = write!(out, "#define {prefix}_BYTES {}", port.ty.size_bytes());
+    out
+}
+
+fn tensors_struct(name: &str, qualifier: &str, ports: &[Port]) -> String {
+    let mut out = format!("typedef struct {name} {{\n");
+    if ports.is_empty() {
+        out.push_str("    char none; /* C has no empty structures */\n");
+    }
+    for port in ports {
+        let renamed = if port.name == port.c_name { String::new() } else { format!(", '{}' in the model", comment(&port.name)) };
+        let _ = writeln!(out, "    {qualifier}{} *{}; /* {}{renamed} */", c_type(port.ty.dtype), port.c_name, port.ty);
+    }
+    let _ = writeln!(out, "}} {name};");
+    out
+}
+
+fn run(name: &str, model: &CompiledModel) -> String {
+    let mut out = format!("static inline int {name}_run(const {name}_inputs *in, const {name}_outputs *out, void *arena) {{\n");
+    let mut table = |kind: &str, pointer: &str, variable: &str, ports: &[Port]| {
+        if ports.is_empty() {
+            let _ = writeln!(out, "    (void){variable};");
+            return "NULL".to_string();
+        }
+        let members: Vec<String> = ports.iter().map(|port| format!("{variable}->{}", port.c_name)).collect();
+        let _ = writeln!(out, "    {pointer}const {kind}[] = {{{}}};", members.join(", "));
+        kind.to_string()
+    };
+    let inputs = table("inputs", "const void *", "in", &model.inputs);
+    let outputs = table("outputs", "void *", "out", &model.outputs);
+    out.push_str("    mcc_call call;\n");
+    for (field, value) in [
+        ("size", "(uint32_t)sizeof call"),
+        ("cpu_features", "mcc_cpu_features()"),
+        ("inputs", &inputs),
+        ("outputs", &outputs),
+        ("dims", "NULL"),
+        ("counts", "NULL"),
+        ("arena", "arena"),
+        ("weights", "NULL"),
+        ("parallel_for", "NULL"),
+        ("parallel_context", "NULL"),
+        ("profile", "NULL"),
+    ] {
+        let _ = writeln!(out, "    call.{field} = {value};");
+    }
+    let _ = write!(out, "    return {name}_call(&call);\n}}\n");
+    out
+}
+
+/// The C type that elements, or pairs of the packed ones, are accessed by.
+fn c_type(dtype: DType) -> &'static str {
+    match dtype {
+        DType::Bool => "bool",
+        DType::I4 => "mcc_i4x2",
+        DType::U4 => "mcc_u4x2",
+        DType::I8 => "int8_t",
+        DType::U8 => "uint8_t",
+        DType::I16 => "int16_t",
+        DType::U16 => "uint16_t",
+        DType::I32 => "int32_t",
+        DType::U32 => "uint32_t",
+        DType::I64 => "int64_t",
+        DType::U64 => "uint64_t",
+        DType::F16 => "mcc_f16",
+        DType::BF16 => "mcc_bf16",
+        DType::F32 => "float",
+        DType::F64 => "double",
+    }
+}
+
+/// A name inside a comment: nothing that ends the comment, or that compilers warn of in one.
+fn comment(name: &str) -> String {
+    name.escape_default().to_string().replace("*/", "*\\/").replace("/*", "/\\*")
+}

@@ -1,0 +1,63 @@
+//! The manifest: what was compiled, for which machine, and what it takes, as JSON.
+
+use serde_json::{Value, json};
+
+use super::Sizes;
+use super::model::{CompiledModel, Port};
+
+/// Grows when a field changes its meaning or goes.
+const SCHEMA_VERSION: u32 = 1;
+
+pub fn manifest(model: &CompiledModel, required_features: &[&str], sizes: &Sizes) -> String {
+    let ports = |ports: &[Port]| ports.iter().map(port).collect::<Vec<_>>();
+    let kernels: Vec<Value> = model
+        .kernels
+        .iter()
+        .map(|kernel| {
+            json!({
+                "name": kernel.name,
+                "origins": kernel.origins,
+                "code_bytes": kernel.code.bytes.len(),
+                "stack_bytes": kernel.code.stack_bytes,
+            })
+        })
+        .collect();
+    let value = json!({
+        "schema_version": SCHEMA_VERSION,
+        "compiler": concat!("mcc ", env!("CARGO_PKG_VERSION")),
+        "name": model.name,
+        "model_sha256": hex(&model.model_sha256),
+        "options": model.options,
+        "options_sha256": hex(&model.options_sha256),
+        "target": model.triple.to_string(),
+        "cpu": model.cpu.name,
+        "required_features": required_features,
+        "inputs": ports(&model.inputs),
+        "outputs": ports(&model.outputs),
+        "arena_bytes": sizes.arena_bytes,
+        "arena_align": mcc_runtime::ARENA_ALIGN,
+        "arena_lower_bound_bytes": sizes.arena_lower_bound_bytes,
+        "stack_bytes": sizes.stack_bytes,
+        "weights_bytes": sizes.weights_bytes,
+        "code_bytes": sizes.code_bytes,
+        "kernels": kernels,
+        "warnings": model.warnings,
+    });
+    let mut text = serde_json::to_string_pretty(&value).expect("a value without keys that are not texts");
+    text.push('\n');
+    text
+}
+
+fn port(port: &Port) -> Value {
+    json!({
+        "name": port.name,
+        "c_name": port.c_name,
+        "dtype": port.ty.dtype.name(),
+        "shape": port.ty.shape.dims(),
+        "size_bytes": port.ty.size_bytes(),
+    })
+}
+
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

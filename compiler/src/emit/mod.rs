@@ -1,0 +1,155 @@
+//! What a compiled model becomes: an object or static library, a C header, a manifest.
+
+pub mod descriptor;
+pub mod entry;
+pub mod header;
+pub mod manifest;
+pub mod model;
+pub mod names;
+pub mod object;
+
+use std::collections::HashMap;
+
+use mcc_kernel::{Arch, Code, Cpu, Target};
+use mcc_runtime::abi;
+use mcc_support::DType;
+
+pub use entry::{BufferPlace, EntryPlan, KernelCall};
+pub use model::{CompiledKernel, CompiledModel, Port};
+pub use names::{given_model_name, model_name, tensor_names};
+
+/// What a model takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Sizes {
+    pub arena_bytes: u64,
+    pub arena_lower_bound_bytes: u64,
+    pub weights_bytes: u64,
+    pub code_bytes: u64,
+    pub stack_bytes: u32,
+}
+
+/// A compiled model with its entry function: all that an object holds and that a loader needs.
+#[derive(Clone, Debug)]
+pub struct Linked {
+    pub model: CompiledModel,
+    /// Each with its symbol; the first is the entry function, the others differ from one another.
+    pub functions: Vec<(String, Code)>,
+    /// Of the weights; what the functions refer to.
+    pub weights_symbol: String,
+    /// What the CPU must have, as bits of `mcc.h`.
+    pub cpu_features: u32,
+    pub sizes: Sizes,
+}
+
+/// Makes the entry function. Kernels of the same code become one function.
+pub fn link(model: CompiledModel, target: &dyn Target) -> Linked {
+    let cpu_features = required_features(&model.cpu).iter().map(|&(_, bit)| bit).sum();
+    let weights_symbol = format!("{}_weights", model.name);
+    let mut functions: Vec<(String, Code)> = Vec::new();
+    let mut symbols: HashMap<&Code, String> = HashMap::new();
+    let mut calls = Vec::new();
+    for kernel in &model.kernels {
+        let symbol = symbols.entry(&kernel.code).or_insert_with(|| {
+            let symbol = format!("{}_{}", model.name, kernel.name);
+            functions.push((symbol.clone(), kernel.code.clone()));
+            symbol
+        });
+        calls.push(KernelCall { symbol: symbol.clone(), args: kernel.args.clone(), extent: kernel.extent });
+    }
+    let plan = EntryPlan {
+        calls,
+        arena_bytes: model.arena_bytes,
+        weights: (!model.weights.is_empty()).then(|| weights_symbol.clone()),
+        cpu_features,
+        status_offset: model.status_offset,
+    };
+    let symbol = format!("{}_call", model.name);
+    let entry = target.compile(&entry::entry(&symbol, &plan), &model.cpu);
+    let callee_stack_bytes = functions.iter().map(|(_, code)| code.stack_bytes).max().unwrap_or(0);
+    let sizes = Sizes {
+        arena_bytes: model.arena_bytes,
+        arena_lower_bound_bytes: model.arena_lower_bound_bytes,
+        weights_bytes: model.weights.len() as u64,
+        code_bytes: functions.iter().map(|(_, code)| code.bytes.len()).sum::<usize>() as u64 + entry.bytes.len() as u64,
+        stack_bytes: entry.stack_bytes + callee_stack_bytes,
+    };
+    functions.insert(0, (symbol, entry));
+    Linked { model, functions, weights_symbol, cpu_features, sizes }
+}
+
+impl Linked {
+    pub fn object(&self) -> Vec<u8> {
+        let model_symbol = format!("{}_model", self.model.name);
+        let descriptor = descriptor::descriptor(&self.model, self.cpu_features, self.sizes.stack_bytes);
+        let mut module = object::Module::default();
+        for (index, (symbol, code)) in self.functions.iter().enumerate() {
+            module.functions.push(object::Function { symbol, code, exported: index == 0 });
+        }
+        let mut distances = vec![(descriptor.call_offset, self.functions[0].0.as_str())];
+        if !self.model.weights.is_empty() {
+            distances.push((descriptor.weights_offset, &self.weights_symbol));
+            module.data.push(object::Data {
+                symbol: &self.weights_symbol,
+                bytes: &self.model.weights,
+                align_bytes: abi::ARENA_ALIGN as u64,
+                exported: false,
+                distances: Vec::new(),
+            });
+        }
+        module.data.push(object::Data {
+            symbol: &model_symbol,
+            bytes: &descriptor.bytes,
+            align_bytes: descriptor::ALIGN_BYTES,
+            exported: true,
+            distances,
+        });
+        object::write_object(&module, &self.model.triple)
+    }
+
+    pub fn static_library(&self) -> Vec<u8> {
+        object::write_static_library(&self.object(), &format!("{}.o", self.model.name), &self.model.triple)
+    }
+
+    pub fn header(&self) -> String {
+        header::header(&self.model, self.sizes.stack_bytes)
+    }
+
+    pub fn manifest(&self) -> String {
+        let features: Vec<&str> = required_features(&self.model.cpu).iter().map(|&(name, _)| name).collect();
+        manifest::manifest(&self.model, &features, &self.sizes)
+    }
+}
+
+/// The features of a CPU that not every CPU of its architecture has, each with its bit in `mcc.h`.
+fn required_features(cpu: &Cpu) -> Vec<(&'static str, u32)> {
+    let arch = abi_arch(cpu.arch);
+    cpu.features.iter().filter_map(|&name| abi::feature_bit(arch, name).map(|bit| (name, bit))).collect()
+}
+
+fn abi_arch(arch: Arch) -> u32 {
+    match arch {
+        Arch::X86_64 => abi::arch::X86_64,
+        Arch::Aarch64 => abi::arch::AARCH64,
+    }
+}
+
+/// The value of `mcc_dtype`, which is ONNX's.
+fn dtype_code(dtype: DType) -> u32 {
+    match dtype {
+        DType::Bool => abi::dtype::BOOL,
+        DType::I4 => abi::dtype::I4,
+        DType::U4 => abi::dtype::U4,
+        DType::I8 => abi::dtype::I8,
+        DType::U8 => abi::dtype::U8,
+        DType::I16 => abi::dtype::I16,
+        DType::U16 => abi::dtype::U16,
+        DType::I32 => abi::dtype::I32,
+        DType::U32 => abi::dtype::U32,
+        DType::I64 => abi::dtype::I64,
+        DType::U64 => abi::dtype::U64,
+        DType::F16 => abi::dtype::F16,
+        DType::BF16 => abi::dtype::BF16,
+        DType::F32 => abi::dtype::F32,
+        DType::F64 => abi::dtype::F64,
+    }
+}

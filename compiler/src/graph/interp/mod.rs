@@ -1,0 +1,100 @@
+//! The meaning of each op: the interpreter of graphs, what compiled code is judged by, and what folds constants.
+//!
+//! Movement, integers and elementwise ops give exactly the bits that compiled code gives. Sums and products of floats
+//! (contractions, convolutions, reductions, scans) are accumulated in f64 and rounded once: what compiled code is allowed to differ
+//! by is measured from there. Batch normalization, which is never compiled as it stands, is computed likewise.
+
+mod elementwise;
+mod elements;
+mod movement;
+mod product;
+mod reduce;
+
+use mcc_support::{EntityMap, Error, Result, Tensor, TensorType, ensure};
+
+use super::op::Op;
+use super::{Def, Graph, ValueId};
+
+/// The result, of type `ty`, of an op on these operands.
+pub fn eval(op: &Op, operands: &[&Tensor], ty: &TensorType) -> Tensor {
+    let x = operands.first().copied();
+    let x = || x.expect("the operands were counted by the type rule");
+    let result = match op {
+        Op::Unary(function) => elementwise::unary(*function, x()),
+        Op::Binary(function) => elementwise::binary(*function, x(), operands[1], &ty.shape),
+        Op::Select => elementwise::select(x(), operands[1], operands[2], &ty.shape),
+        Op::Cast(dtype) => elementwise::cast(*dtype, x()),
+        Op::Bitcast(_) => Tensor::new(ty.clone(), x().data().clone()),
+        Op::Contract(contraction) => product::contract(contraction, x(), operands[1], ty),
+        Op::Conv(conv) => product::conv(conv, x(), operands[1], ty),
+        Op::Reduce { kind, axes } => reduce::reduce(*kind, axes, x(), ty),
+        Op::ArgReduce { max, axis, last } => reduce::arg_reduce(*max, *axis, *last, x(), ty),
+        Op::Window { kind, window } => reduce::window(*kind, window, x(), ty),
+        Op::WindowArgMax(window) => reduce::window_arg_max(window, x(), ty),
+        Op::Scan { kind, axis, exclusive, reverse } => reduce::scan(*kind, *axis, *exclusive, *reverse, x()),
+        Op::Reshape(shape) => x().reshaped(shape.clone()),
+        Op::Transpose(permutation) => movement::transpose(permutation, x()),
+        Op::Slice(axes) => movement::slice(axes, x()),
+        Op::Pad { mode, amounts } => movement::pad(*mode, amounts, x(), operands.get(1).copied()),
+        Op::Concat { axis } => movement::concat(*axis, operands, ty),
+        Op::Broadcast(shape) => movement::broadcast(x(), shape),
+        Op::Gather { axis } => movement::gather(*axis, x(), operands[1]),
+        Op::GatherElements { axis } => movement::gather_elements(*axis, x(), operands[1]),
+        Op::Iota { axis, .. } => movement::iota(*axis, ty),
+        Op::BatchNorm { epsilon } => reduce::batch_norm(*epsilon, operands),
+    };
+    assert_eq!(result.ty(), ty, "the type of the result of {op:?}");
+    result
+}
+
+/// The outputs of a graph. The inputs are given in the graph's order.
+pub fn run(graph: &Graph, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+    let mut uses = graph.use_counts();
+    let mut values = start(graph, inputs)?;
+    for id in graph.order() {
+        let node = graph.node(id);
+        eval_node(graph, id, &mut values);
+        for &operand in &node.operands {
+            uses[operand] -= 1;
+            if uses[operand] == 0 {
+                values[operand] = None;
+            }
+        }
+    }
+    Ok(graph.outputs.iter().map(|&(_, output)| values[output].clone().expect("an output is kept")).collect())
+}
+
+/// Every value of a graph that its inputs determine: `None` for the results of removed nodes.
+pub fn run_all(graph: &Graph, inputs: &[Tensor]) -> Result<EntityMap<ValueId, Option<Tensor>>> {
+    let mut values = start(graph, inputs)?;
+    graph.order().into_iter().for_each(|id| eval_node(graph, id, &mut values));
+    Ok(values)
+}
+
+fn start(graph: &Graph, inputs: &[Tensor]) -> Result<EntityMap<ValueId, Option<Tensor>>> {
+    ensure!(inputs.len() == graph.inputs.len(), "{} inputs where the model has {}", inputs.len(), graph.inputs.len());
+    let mut values: EntityMap<ValueId, Option<Tensor>> = graph
+        .values
+        .values()
+        .map(|value| match &value.def {
+            Def::Constant(tensor) => Some(tensor.clone()),
+            Def::Input | Def::Node { .. } => None,
+        })
+        .collect();
+    for ((name, value), tensor) in graph.inputs.iter().zip(inputs) {
+        let ty = graph.ty(*value);
+        if tensor.ty() != ty {
+            return Err(Error::new(format!("input '{name}' is a {}, not a {ty}", tensor.ty())));
+        }
+        values[*value] = Some(tensor.clone());
+    }
+    Ok(values)
+}
+
+fn eval_node(graph: &Graph, id: super::NodeId, values: &mut EntityMap<ValueId, Option<Tensor>>) {
+    let node = graph.node(id);
+    let operands: Vec<&Tensor> =
+        node.operands.iter().map(|&operand| values[operand].as_ref().expect("in topological order")).collect();
+    let result = eval(&node.op, &operands, graph.ty(node.results[0]));
+    values[node.results[0]] = Some(result);
+}

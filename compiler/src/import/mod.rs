@@ -1,0 +1,186 @@
+//! From a model to a graph: every operator is replaced by its definition in core ops, shapes are fixed, constants are folded.
+//!
+//! What stops a model is collected, node by node, so that the user sees all of it at once.
+
+mod inputs;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use mcc_support::{Error, Result, Tensor, ensure};
+
+use crate::graph::{Builder, Graph, Origin, Wire};
+use crate::onnx::{DeclaredDim, DeclaredType, FlatGraph, Model, Node, flatten};
+use crate::ops::{self, NodeContext};
+
+/// What the user says about a model.
+#[derive(Clone, Debug, Default)]
+pub struct ImportOptions {
+    /// Name of the graph; the model's own by default.
+    pub name: Option<String>,
+    /// Shapes of inputs, by name. They win over what the model declares.
+    pub shapes: BTreeMap<String, Vec<usize>>,
+    /// Extents of dimensions that the model names.
+    pub dims: BTreeMap<String, usize>,
+    /// Inputs that become constants.
+    pub constants: BTreeMap<String, Tensor>,
+}
+
+/// Something odd that does not stop a compile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning(pub String);
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The graph of a model, or the first thing that stops it.
+pub fn import(model: &Model, options: &ImportOptions) -> Result<(Graph, Vec<Warning>)> {
+    import_all_errors(model, options).map_err(|errors| errors.into_iter().next().expect("a failure has an error"))
+}
+
+/// As [`import`], with everything that stops the model: at least one error.
+pub fn import_all_errors(model: &Model, options: &ImportOptions) -> Result<(Graph, Vec<Warning>), Vec<Error>> {
+    let flat = flatten(model).map_err(|error| vec![error])?;
+    let name = options.name.clone().unwrap_or_else(|| flat.name.to_string());
+    let builder = Builder::new(name);
+    let mut importer = Importer { builder: &builder, errors: Vec::new(), warnings: Vec::new() };
+    let scope = Scope { graph: &flat, values: RefCell::default(), outer: None };
+    importer.inputs(&scope, options);
+    importer.nodes(&scope);
+    for output in &flat.outputs {
+        if let Some(wire) = importer.value(&scope, &output.name) {
+            builder.output(&output.name, wire);
+            let checked = output.declared_type().and_then(|declared| importer.check_output(&output.name, declared, wire));
+            checked.unwrap_or_else(|error| importer.errors.push(error));
+        }
+    }
+    let Importer { errors, warnings, .. } = importer;
+    drop(scope);
+    if errors.is_empty() { Ok((builder.finish(), warnings)) } else { Err(errors) }
+}
+
+/// Names and declared types of a model's inputs, which options refer to.
+pub fn declared_inputs(model: &Model) -> Result<Vec<(String, Option<DeclaredType>)>> {
+    flatten(model)?.inputs.iter().map(|input| Ok((input.name.clone(), input.declared_type()?))).collect()
+}
+
+struct Importer<'b> {
+    builder: &'b Builder,
+    errors: Vec<Error>,
+    warnings: Vec<Warning>,
+}
+
+/// The values of a graph, inside of those of the graph around it.
+struct Scope<'s, 'a, 'b> {
+    graph: &'a FlatGraph<'a>,
+    /// `None` for a value that could not be made; the reason is among the errors already.
+    values: RefCell<BTreeMap<&'a str, Option<Wire<'b>>>>,
+    outer: Option<&'s Scope<'s, 'a, 'b>>,
+}
+
+impl<'b> Importer<'b> {
+    fn nodes<'a>(&mut self, scope: &Scope<'_, 'a, 'b>) {
+        for node in &scope.graph.nodes {
+            let reference = node.reference();
+            let output = node.outputs.iter().find(|name| !name.is_empty()).cloned().unwrap_or_default();
+            self.builder.set_origin(Origin { node: reference.name.clone(), operator: reference.operator.clone(), output });
+            let results = match self.node(scope, node) {
+                Ok(results) => results,
+                Err(error) => {
+                    self.errors.push(error.node(reference));
+                    None
+                }
+            };
+            for (index, name) in node.outputs.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
+                scope.values.borrow_mut().insert(name, results.as_ref().map(|results| results[index]));
+            }
+        }
+    }
+
+    /// The values of a node's outputs; `None` where one of its inputs could not be made.
+    fn node<'a>(&mut self, scope: &Scope<'_, 'a, 'b>, node: &'a Node<'a>) -> Result<Option<Vec<Wire<'b>>>> {
+        if node.domain.is_empty() && node.operator == "If" {
+            return self.branch(scope, node);
+        }
+        let def = ops::lookup(node.domain, node.operator, node.opset)?;
+        let mut inputs = Vec::with_capacity(node.inputs.len());
+        for name in &node.inputs {
+            let input = if name.is_empty() { None } else { self.value(scope, name) };
+            if input.is_none() && !name.is_empty() {
+                return Ok(None);
+            }
+            inputs.push(input);
+        }
+        let context = NodeContext::new(self.builder, node, def, inputs);
+        let results = (def.build)(&context);
+        self.builder.check()?;
+        let results = results?;
+        context.finish()?;
+        if let Some(index) = (results.len()..node.outputs.len()).find(|&index| context.wants_output(index)) {
+            return Err(Error::new(format!("output {index} ('{}') of {} is not supported", node.outputs[index], def.name)));
+        }
+        Ok(Some(results))
+    }
+
+    /// An `If` whose condition is known is the branch that it takes.
+    fn branch<'a>(&mut self, scope: &Scope<'_, 'a, 'b>, node: &'a Node<'a>) -> Result<Option<Vec<Wire<'b>>>> {
+        let attributes = node.attributes();
+        let then_branch = attributes.required("then_branch", attributes.graph("then_branch")?)?;
+        let else_branch = attributes.required("else_branch", attributes.graph("else_branch")?)?;
+        attributes.finish()?;
+        let [name] = &node.inputs[..] else { return Err(attributes.error("If needs exactly one input, the condition")) };
+        let Some(condition) = self.value(scope, name) else { return Ok(None) };
+        let Some(value) = condition.constant() else {
+            return Err(attributes.error(format!("the condition '{name}' is not known when the model is compiled")).help(
+                "an If that is decided while the model runs is not supported; where the condition depends on an input, \
+                 give that one with `--constant NAME=VALUE`",
+            ));
+        };
+        ensure!(value.count() == 1, "the condition '{name}' must have one element, not {}", value.ty());
+        let graph = if value.number(0).as_f64() != 0.0 { then_branch } else { else_branch };
+        ensure!(graph.inputs.is_empty(), "the branch of an If has inputs");
+        ensure!(
+            graph.outputs.len() >= node.outputs.len(),
+            "the If has {} outputs, but the branch that is taken has {}",
+            node.outputs.len(),
+            graph.outputs.len()
+        );
+        let inner = Scope { graph, values: RefCell::default(), outer: Some(scope) };
+        self.nodes(&inner);
+        Ok(graph.outputs.iter().map(|output| self.value(&inner, &output.name)).collect())
+    }
+
+    /// The value of a name; initializers are read when they are first used. `None` where it could not be made.
+    fn value(&mut self, scope: &Scope<'_, '_, 'b>, name: &str) -> Option<Wire<'b>> {
+        if let Some(value) = scope.values.borrow().get(name) {
+            return *value;
+        }
+        let Some((key, initializer)) = scope.graph.initializers.get_key_value(name) else {
+            return scope.outer.and_then(|outer| self.value(outer, name));
+        };
+        let value = initializer.tensor().map(|tensor| {
+            self.builder.set_origin(Origin { output: name.to_string(), ..Origin::default() });
+            self.builder.constant(tensor)
+        });
+        let value = value.map_err(|error| self.errors.push(error)).ok();
+        scope.values.borrow_mut().insert(key, value);
+        value
+    }
+
+    /// Compares a declared type, which can be wrong, with the inferred one.
+    fn check_output(&mut self, name: &str, declared: Option<DeclaredType>, wire: Wire<'b>) -> Result<()> {
+        let Some(declared) = declared else { return Ok(()) };
+        let ty = wire.ty();
+        let Some(dims) = &declared.dims else { return Ok(()) };
+        ensure!(dims.len() == ty.rank(), "the model declares its output '{name}' as {declared}, but it computes {ty}");
+        let differs = |(dim, &extent): (&DeclaredDim, &usize)| matches!(dim, DeclaredDim::Known(known) if *known != extent);
+        if declared.dtype != ty.dtype || dims.iter().zip(ty.shape.iter()).any(differs) {
+            self.warnings.push(Warning(format!("the model declares its output '{name}' as {declared}, but it computes {ty}")));
+        }
+        Ok(())
+    }
+}

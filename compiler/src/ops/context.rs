@@ -1,0 +1,181 @@
+//! What an operator's definition sees of its node: inputs as wires, attributes, versions. Everything asked for is noted, so that
+//! an input or attribute which the definition does not know is an error and never ignored.
+
+use std::cell::RefCell;
+
+use mcc_support::{DType, Error, Result, Tensor, bug};
+
+use super::OpDef;
+use crate::graph::{Builder, Wire};
+use crate::onnx::{Attributes, Node};
+
+#[derive(Debug)]
+pub struct NodeContext<'n, 'b> {
+    builder: &'b Builder,
+    node: &'n Node<'n>,
+    def: &'static OpDef,
+    attributes: Attributes<'n>,
+    /// `None` for an input that is left out.
+    inputs: Vec<Option<Wire<'b>>>,
+    /// Per input.
+    read: RefCell<Vec<bool>>,
+}
+
+impl<'n, 'b> NodeContext<'n, 'b> {
+    pub fn new(builder: &'b Builder, node: &'n Node<'n>, def: &'static OpDef, inputs: Vec<Option<Wire<'b>>>) -> Self {
+        let read = RefCell::new(vec![false; inputs.len()]);
+        Self { builder, node, def, attributes: node.attributes(), inputs, read }
+    }
+
+    pub fn builder(&self) -> &'b Builder {
+        self.builder
+    }
+
+    pub fn attributes(&self) -> &Attributes<'n> {
+        &self.attributes
+    }
+
+    /// The version of the node's domain, not that of the operator: compare it with the versions at which the operator changed.
+    pub fn version(&self) -> i64 {
+        self.node.opset
+    }
+
+    /// Inputs that the node lists, those left out in between included.
+    pub fn input_count(&self) -> usize {
+        self.inputs.len()
+    }
+
+    pub fn output_count(&self) -> usize {
+        self.node.outputs.len()
+    }
+
+    pub fn wants_output(&self, index: usize) -> bool {
+        self.node.outputs.get(index).is_some_and(|name| !name.is_empty())
+    }
+
+    /// An error about this node.
+    pub fn error(&self, message: impl Into<String>) -> Error {
+        self.attributes.error(message)
+    }
+
+    pub fn input(&self, index: usize) -> Result<Wire<'b>> {
+        self.optional(index).ok_or_else(|| self.error(format!("input {index} is missing")))
+    }
+
+    pub fn optional(&self, index: usize) -> Option<Wire<'b>> {
+        let wire = *self.inputs.get(index)?;
+        self.read.borrow_mut()[index] = true;
+        wire
+    }
+
+    /// The inputs from `first` on, none of which may be left out.
+    pub fn inputs_from(&self, first: usize) -> Result<Vec<Wire<'b>>> {
+        (first..self.inputs.len()).map(|index| self.input(index)).collect()
+    }
+
+    /// The value of an input of [`OpDef::shape_inputs`].
+    pub fn constant(&self, index: usize) -> Result<Tensor> {
+        self.optional_constant(index)?.ok_or_else(|| self.error(format!("input {index} is missing")))
+    }
+
+    /// The value of an input of [`OpDef::shape_inputs`], unless it is left out.
+    pub fn optional_constant(&self, index: usize) -> Result<Option<Tensor>> {
+        if !self.def.shape_inputs.contains(&index) {
+            bug!("input {index} of {:?} is not declared to determine shapes", self.def);
+        }
+        let Some(wire) = self.optional(index) else { return Ok(None) };
+        match wire.constant() {
+            Some(tensor) => Ok(Some(tensor)),
+            None => Err(self.not_known(index, wire)),
+        }
+    }
+
+    /// The elements of an integer input of [`OpDef::shape_inputs`], of any rank.
+    pub fn constant_ints(&self, index: usize) -> Result<Vec<i64>> {
+        self.optional_ints(index)?.ok_or_else(|| self.error(format!("input {index} is missing")))
+    }
+
+    pub fn optional_ints(&self, index: usize) -> Result<Option<Vec<i64>>> {
+        let Some(tensor) = self.optional_constant(index)? else { return Ok(None) };
+        self.ints(index, &tensor).map(Some)
+    }
+
+    /// The only element of an integer input of [`OpDef::shape_inputs`].
+    pub fn constant_int(&self, index: usize) -> Result<i64> {
+        self.optional_int(index)?.ok_or_else(|| self.error(format!("input {index} is missing")))
+    }
+
+    pub fn optional_int(&self, index: usize) -> Result<Option<i64>> {
+        let Some(values) = self.optional_ints(index)? else { return Ok(None) };
+        match values[..] {
+            [value] => Ok(Some(value)),
+            _ => Err(self.error(format!("input {index} '{}' must have one element, not {}", self.node.inputs[index], values.len()))),
+        }
+    }
+
+    fn ints(&self, index: usize, tensor: &Tensor) -> Result<Vec<i64>> {
+        if !tensor.dtype().is_integer() {
+            return Err(self.error(format!("input {index} '{}' must hold integers, not {}", self.node.inputs[index], tensor.dtype())));
+        }
+        Ok(tensor.numbers().map(|number| number.as_i64()).collect())
+    }
+
+    fn not_known(&self, index: usize, wire: Wire<'b>) -> Error {
+        let name = &self.node.inputs[index];
+        let error = self.error(format!("input {index} '{name}' must be known when the model is compiled, for it determines shapes"));
+        let sources = self.builder.inputs_of(wire);
+        match &sources[..] {
+            [] => error,
+            [source] if source == name => error.help(format!("give its value with `--constant {source}=VALUE|FILE.npy`")),
+            _ => error.help(format!(
+                "it is computed from the values of {}: give them with `--constant NAME=VALUE|FILE.npy`",
+                sources.iter().map(|source| format!("'{source}'")).collect::<Vec<_>>().join(", ")
+            )),
+        }
+    }
+
+    /// An axis, which counts from the end where it is negative.
+    pub fn axis(&self, axis: i64, rank: usize) -> Result<usize> {
+        let from_end = if axis < 0 { axis.checked_add(rank as i64) } else { Some(axis) };
+        from_end
+            .and_then(|axis| usize::try_from(axis).ok())
+            .filter(|&axis| axis < rank)
+            .ok_or_else(|| self.error(format!("axis {axis} is outside of a tensor of rank {rank}")))
+    }
+
+    /// Distinct axes, in the order given.
+    pub fn axes(&self, axes: &[i64], rank: usize) -> Result<Vec<usize>> {
+        let result = axes.iter().map(|&axis| self.axis(axis, rank)).collect::<Result<Vec<_>>>()?;
+        for (index, axis) in result.iter().enumerate() {
+            if result[..index].contains(axis) {
+                return Err(self.error(format!("axis {axis} is given twice in {axes:?}")));
+            }
+        }
+        Ok(result)
+    }
+
+    /// The attribute `axis`, of a tensor of this rank.
+    pub fn axis_attribute(&self, default: i64, rank: usize) -> Result<usize> {
+        self.axis(self.attributes.int_or("axis", default)?, rank)
+    }
+
+    /// A number from the file as an extent or an amount.
+    pub fn size(&self, what: &str, value: i64) -> Result<usize> {
+        usize::try_from(value).map_err(|_| self.error(format!("{what} {value} is negative")))
+    }
+
+    /// Fails unless the dtype of a value is one that the operator takes.
+    pub fn expect_dtype(&self, wire: Wire<'b>, what: &str, accepts: fn(DType) -> bool) -> Result<()> {
+        if accepts(wire.dtype()) { Ok(()) } else { Err(self.error(format!("the operand must be {what}, not {}", wire.dtype()))) }
+    }
+
+    /// To be called when the operator is built: fails where it did not ask for an input or an attribute that the node has.
+    pub fn finish(&self) -> Result<()> {
+        let read = self.read.borrow();
+        if let Some(index) = (0..self.inputs.len()).find(|&index| self.inputs[index].is_some() && !read[index]) {
+            let name = &self.node.inputs[index];
+            return Err(self.error(format!("{} has no input {index} ('{name}') in opset {}", self.def.name, self.version())));
+        }
+        self.attributes.finish()
+    }
+}

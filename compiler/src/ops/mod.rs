@@ -1,0 +1,103 @@
+//! ONNX operators, each defined once as a formula over core ops. None is left after import.
+//!
+//! An operator is a record in the file of its family and its line in that file's list `ALL`. Lookup, messages, the table that
+//! `mcc ops` prints and the set of conformance tests that must pass derive from the lists.
+
+pub mod activation;
+pub mod context;
+
+use std::fmt;
+
+use mcc_support::{Error, Result};
+
+use crate::graph::Wire;
+pub use context::NodeContext;
+
+/// How an operator is built: its results, of which the node may want only the first ones.
+pub type Build = for<'n, 'b> fn(&NodeContext<'n, 'b>) -> Result<Vec<Wire<'b>>>;
+
+/// One ONNX operator in all its versions.
+pub struct OpDef {
+    /// Empty for the default domain.
+    pub domain: &'static str,
+    pub name: &'static str,
+    /// Versions of the domain at which it was introduced or changed, ascending: those in force at opset 7 and later.
+    pub since: &'static [i64],
+    /// Inputs whose values determine the shape of a result, or the form of the computation: they must be known when the model
+    /// is compiled.
+    pub shape_inputs: &'static [usize],
+    pub build: Build,
+}
+
+impl fmt::Debug for OpDef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{:?}", self.full_name(), self.since)
+    }
+}
+
+impl OpDef {
+    /// With its domain, where that is not the default one: `com.microsoft.Gelu`.
+    pub fn full_name(&self) -> String {
+        full_name(self.domain, self.name)
+    }
+}
+
+fn full_name(domain: &str, name: &str) -> String {
+    if domain.is_empty() { name.to_string() } else { format!("{domain}.{name}") }
+}
+
+/// Every operator that can be compiled, by family.
+pub static ALL: &[&[&OpDef]] = &[activation::ALL];
+
+/// All operators, in the order of the lists.
+pub fn all() -> impl Iterator<Item = &'static OpDef> {
+    ALL.iter().flat_map(|family| family.iter().copied())
+}
+
+/// The operator that a node of this domain, name and opset names, or why it cannot be compiled.
+pub fn lookup(domain: &str, name: &str, opset: i64) -> Result<&'static OpDef> {
+    let unsupported = |reason: String, help: String| Error::new(reason).help(help);
+    let Some(def) = all().find(|def| def.domain == domain && def.name == name) else {
+        let full = full_name(domain, name);
+        let help = match all().find(|def| def.name == name) {
+            Some(other) => format!("{} is supported; is the domain right?", other.full_name()),
+            None => "`mcc ops` lists the operators that can be compiled".to_string(),
+        };
+        return Err(unsupported(format!("the operator {full} is not supported"), help));
+    };
+    if opset < def.since[0] {
+        let versions: Vec<String> = def.since.iter().map(i64::to_string).collect();
+        return Err(unsupported(
+            format!("{} does not exist in opset {opset} in a form that is supported", def.full_name()),
+            format!("its versions {} are supported; convert the model with onnx.version_converter", versions.join(", ")),
+        ));
+    }
+    Ok(def)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_record_is_well_formed_and_unique() {
+        let mut names = BTreeSet::new();
+        for def in all() {
+            assert!(names.insert(def.full_name()), "{def:?} is listed twice");
+            assert!(!def.since.is_empty() && def.since.is_sorted_by(|a, b| a < b), "{def:?}");
+        }
+    }
+
+    #[test]
+    fn unknown_operators_and_versions_are_refused_with_advice() {
+        let unknown = lookup("", "Nonsense", 13).unwrap_err().to_string();
+        assert!(unknown.contains("the operator Nonsense is not supported"), "{unknown}");
+        for def in all() {
+            assert!(std::ptr::eq(lookup(def.domain, def.name, def.since[0]).unwrap(), def));
+            let early = lookup(def.domain, def.name, def.since[0] - 1).unwrap_err().to_string();
+            assert!(early.contains(&def.since[0].to_string()), "{early}");
+        }
+    }
+}
