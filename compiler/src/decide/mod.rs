@@ -4,6 +4,10 @@
 //! [`crate::realize`] carries it out; the same decisions give the same bytes. Kernels, axes and buffers are named as in the text
 //! of the loop IR.
 
+pub mod layout;
+pub mod nest;
+pub mod schedule;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};

@@ -1,0 +1,164 @@
+//! How buffers lie in memory: feature maps with their channels innermost, weights in the panels in which kernels read them.
+
+use std::collections::BTreeMap;
+
+use mcc_kernel::Facts;
+
+use super::nest::{Nest, Reduction, is_constant, plain_dim, product};
+use super::schedule::{Tile, Vector};
+use super::{Coordinate, Layout};
+use crate::loops::linear::{Atom, Linear};
+use crate::loops::{AxisId, AxisKind, BufferId, Kernel, Program, Role, Stmt};
+
+/// Layouts of a fused program; buffers that are not named are row-major.
+pub fn choose(program: &Program, facts: &Facts) -> BTreeMap<String, Layout> {
+    let mut layouts = BTreeMap::new();
+    for buffer in channels_last(program) {
+        let buffer = &program.buffers[buffer];
+        let rank = buffer.ty.rank();
+        let order: Vec<usize> = [0].into_iter().chain(2..rank).chain([1]).collect();
+        layouts.insert(buffer.name.clone(), Layout::permuted(&order));
+    }
+    let mut packed = BTreeMap::new();
+    for kernel in &program.kernels {
+        let nest = Nest::of(kernel, &kernel.body);
+        if let Some(reduction) = nest.reduction(kernel) {
+            pack_weights(program, kernel, &nest, &reduction, &layouts, facts, &mut packed);
+        }
+    }
+    // The first use of a weight decides; others read it as it lies.
+    layouts.extend(packed);
+    layouts
+}
+
+/// The feature maps that convolutions read or write, and those that elementwise kernels and windows make of them.
+fn channels_last(program: &Program) -> std::collections::BTreeSet<BufferId> {
+    let is_map = |buffer: BufferId| {
+        let buffer = &program.buffers[buffer];
+        buffer.ty.rank() >= 3 && matches!(buffer.role, Role::Temporary | Role::Local)
+    };
+    let mut chosen = std::collections::BTreeSet::new();
+    for kernel in &program.kernels {
+        if slides(kernel) {
+            chosen.extend(feature_maps(program, kernel).into_iter().filter(|&buffer| is_map(buffer)));
+        }
+    }
+    loop {
+        let before = chosen.len();
+        for kernel in &program.kernels {
+            let maps = feature_maps(program, kernel);
+            if maps.iter().any(|buffer| chosen.contains(buffer)) {
+                chosen.extend(maps.into_iter().filter(|&buffer| is_map(buffer)));
+            }
+        }
+        if chosen.len() == before {
+            return chosen;
+        }
+    }
+}
+
+/// Whether a kernel is a convolution or a sliding window: an index adds a reducing axis to a spatial one.
+fn slides(kernel: &Kernel) -> bool {
+    all_accesses(kernel).iter().any(|access| {
+        access.index.iter().any(|&index| {
+            let form = Linear::of(&kernel.exprs, index);
+            let has = |kind| form.terms.keys().any(|atom| matches!(atom, Atom::Axis(axis) if kernel.axes[*axis].kind == kind));
+            has(AxisKind::Spatial) && has(AxisKind::Reduce)
+        })
+    }) || is_pointwise(kernel)
+}
+
+/// A convolution with a kernel of one: a product over the second dimension of a map of rank 3 or more, into a map.
+fn is_pointwise(kernel: &Kernel) -> bool {
+    let nest = Nest::of(kernel, &kernel.body);
+    let Some(reduction) = nest.reduction(kernel) else { return false };
+    let [update] = reduction.updates else { return false };
+    let Some(operands) = product(kernel, update) else { return false };
+    let is_input = |access: &super::nest::Access| {
+        access.index.len() >= 3 && reduction.axes.iter().any(|&axis| plain_dim(kernel, access, axis) == Some(1))
+    };
+    let is_output = |stmt: &&Stmt| matches!(stmt, Stmt::Store { index, .. } if index.len() >= 3 && nest.spatial.len() == index.len());
+    operands.iter().any(is_input) && reduction.stores.iter().any(is_output)
+}
+
+fn all_accesses(kernel: &Kernel) -> Vec<super::nest::Access> {
+    let mut all = Vec::new();
+    for stmt in &kernel.body {
+        stmt.walk(&mut |stmt| all.extend(super::nest::accesses(&kernel.exprs, [stmt])));
+    }
+    all
+}
+
+/// The buffers of a kernel with as many dimensions as what it stores, if it stores maps of one rank, and weights aside.
+fn feature_maps(program: &Program, kernel: &Kernel) -> Vec<BufferId> {
+    let accesses = all_accesses(kernel);
+    let ranks: Vec<usize> = accesses.iter().filter(|access| access.is_store).map(|access| access.index.len()).collect();
+    let Some(&rank) = ranks.first() else { return Vec::new() };
+    if rank < 3 || ranks.iter().any(|&other| other != rank) {
+        return Vec::new();
+    }
+    // An elementwise kernel that moves data between dimensions does not say how its operand should lie.
+    let store = accesses.iter().find(|access| access.is_store).expect("it stores");
+    let channel = Linear::of(&kernel.exprs, store.index[1]);
+    let same_channel = |access: &&super::nest::Access| {
+        access.index.len() == rank && (access.is_store || slides_or_follows(kernel, access, &channel))
+    };
+    accesses.iter().filter(same_channel).map(|access| access.buffer).filter(|&buffer| !is_constant(program, buffer)).collect()
+}
+
+fn slides_or_follows(kernel: &Kernel, access: &super::nest::Access, channel: &Linear) -> bool {
+    let form = Linear::of(&kernel.exprs, access.index[1]);
+    let reduces = |form: &Linear| form.terms.keys().any(|atom| matches!(atom, Atom::Axis(axis) if kernel.axes[*axis].kind == AxisKind::Reduce));
+    form.terms == channel.terms || reduces(&form)
+}
+
+/// Lays a constant operand of a product out as `[n / nr][reduction][nr]` along the vector axis of its kernel.
+fn pack_weights(
+    program: &Program,
+    kernel: &Kernel,
+    nest: &Nest,
+    reduction: &Reduction,
+    layouts: &BTreeMap<String, Layout>,
+    facts: &Facts,
+    packed: &mut BTreeMap<String, Layout>,
+) {
+    let Some(tile) = Tile::choose(program, kernel, nest, reduction, layouts, facts) else { return };
+    let Vector::Spatial(vector) = tile.vector else { return };
+    let [update] = reduction.updates else { return };
+    let Some(operands) = product(kernel, update) else { return };
+    for access in operands {
+        let buffer = &program.buffers[access.buffer];
+        if !is_constant(program, access.buffer) || packed.contains_key(&buffer.name) {
+            continue;
+        }
+        // Along a dimension that is the vector axis alone, panels; where groups precede it in one dimension, whole rows.
+        let panel = match plain_dim(kernel, &access, vector) {
+            Some(dim) => (dim, Some(tile.nr())),
+            None => match access.index.iter().position(|&index| Linear::of(&kernel.exprs, index).coefficient(Atom::Axis(vector)) == 1) {
+                Some(dim) => (dim, None),
+                None => continue,
+            },
+        };
+        packed.insert(buffer.name.clone(), panels(kernel, &access, panel, &tile.reduce_order(kernel, reduction)));
+    }
+}
+
+fn panels(kernel: &Kernel, access: &super::nest::Access, (panel, nr): (usize, Option<usize>), reduce: &[AxisId]) -> Layout {
+    // Dimensions in the order in which the loops walk them: those of spatial axes first, then the reduction's.
+    let rank = |dim: usize| {
+        let form = Linear::of(&kernel.exprs, access.index[dim]);
+        reduce.iter().rposition(|&axis| form.coefficient(Atom::Axis(axis)) != 0).map_or(0, |at| at + 1)
+    };
+    let mut others: Vec<usize> = (0..access.index.len()).filter(|&dim| dim != panel).collect();
+    others.sort_by_key(|&dim| rank(dim));
+    let whole = |dim| Coordinate { dim, divide: 1, modulo: None };
+    let mut coordinates: Vec<Coordinate> = others.into_iter().map(whole).collect();
+    match nr {
+        Some(nr) => {
+            coordinates.insert(0, Coordinate { dim: panel, divide: nr, modulo: None });
+            coordinates.push(Coordinate { dim: panel, divide: 1, modulo: Some(nr) });
+        }
+        None => coordinates.push(whole(panel)),
+    }
+    Layout { coordinates }
+}
