@@ -1,6 +1,5 @@
-//! An ahead-of-time compiler for neural networks: ONNX model in, linkable object, C header and manifest out.
+//! An ahead-of-time compiler for neural networks. The stages, in order:
 
-pub mod codegen;
 pub mod decide;
 pub mod emit;
 pub mod graph;
@@ -8,4 +7,3 @@ pub mod import;
 pub mod loops;
 pub mod onnx;
 pub mod ops;
-pub mod realize;

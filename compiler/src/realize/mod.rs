@@ -1,3 +1,0 @@
-//! Carries out decisions.
-
-pub mod schedule;
