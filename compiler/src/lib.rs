@@ -1,5 +1,6 @@
-//! An ahead-of-time compiler for neural networks. The stages, in order:
+//! An ahead-of-time compiler for neural networks: ONNX model in, linkable object, C header and manifest out.
 
+pub mod codegen;
 pub mod decide;
 pub mod emit;
 pub mod graph;
@@ -7,3 +8,4 @@ pub mod import;
 pub mod loops;
 pub mod onnx;
 pub mod ops;
+pub mod realize;

@@ -39,8 +39,22 @@ impl Builder {
         self.kernel.slots.len() as u32 - 1
     }
 
-    fn push(&mut self, node: Node) {
+    /// Appends a node whose registers were made by [`fresh`](Self::fresh).
+    pub fn push(&mut self, node: Node) {
         self.blocks.last_mut().expect("a block is open").push(node);
+    }
+
+    /// Number of open blocks: 1 outside of all regions.
+    pub fn depth(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// An instruction at the present end of the `depth`-th open block (0 the outermost), that is, before the region that is open
+    /// inside it: how what does not change in a loop is kept out of it.
+    pub fn inst_at(&mut self, depth: usize, ty: Type, op: Op, args: &[VReg]) -> VReg {
+        let result = self.fresh(ty);
+        self.blocks[depth].push(Node::Inst { result: Some(result), op, args: args.to_vec() });
+        result
     }
 
     /// An instruction with a result of type `ty`.

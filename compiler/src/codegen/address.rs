@@ -1,0 +1,331 @@
+//! Where elements lie: index expressions through layouts to pointers that move with the loops, and displacements.
+
+use mcc_kernel::{Address, Cond, Lane, Op, Type, VReg};
+use mcc_support::DType;
+
+use super::eval::lane_of;
+use super::{Binding, Codegen, Key, Running};
+use crate::loops::linear::{Atom, KernelRanges, Linear};
+use crate::loops::{AxisId, Binary, BufferId, ExprId};
+
+/// An element of a buffer: how far from its start, in elements.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    buffer: BufferId,
+    offset: Linear,
+}
+
+impl Codegen<'_> {
+    /// The linear form of an index, with the rounds that are known put in.
+    pub(super) fn linear(&self, index: ExprId) -> Linear {
+        let form = Linear::of(&self.kernel.exprs, index);
+        self.with_rounds(form)
+    }
+
+    fn with_rounds(&self, form: Linear) -> Linear {
+        let axes: Vec<AxisId> = form.terms.keys().filter_map(|atom| if let Atom::Axis(axis) = atom { Some(*axis) } else { None }).collect();
+        axes.into_iter().fold(form, |form, axis| match self.bindings[axis] {
+            Binding::Fixed(round) => form.replace(Atom::Axis(axis), &Linear::constant(round)),
+            _ => form,
+        })
+    }
+
+    fn ranges(&self) -> KernelRanges<'_> {
+        KernelRanges { exprs: &self.kernel.exprs, axes: &self.kernel.axes }
+    }
+
+    /// Where the element at `index` of a buffer lies, through its layout.
+    pub(super) fn place(&mut self, buffer: BufferId, index: &[ExprId]) -> Place {
+        let layout = &self.layouts[buffer];
+        let shape = self.program.buffers[buffer].ty.shape.dims();
+        let strides = layout.strides(shape);
+        let mut offset = Linear::default();
+        for (coordinate, stride) in layout.coordinates.iter().zip(strides) {
+            if shape[coordinate.dim] == 1 {
+                continue;
+            }
+            let form = self.linear(index[coordinate.dim]);
+            let form = self.divided(form, coordinate.divide, coordinate.modulo);
+            offset = offset.plus(&form.times(stride as i64));
+        }
+        Place { buffer, offset: self.folded(offset) }
+    }
+
+    fn divided(&mut self, form: Linear, divide: usize, modulo: Option<usize>) -> Linear {
+        let form = if divide == 1 { form } else { self.divide(form, divide as i64, Binary::DivFloor) };
+        match modulo {
+            Some(modulo) => self.divide(form, modulo as i64, Binary::Mod),
+            None => form,
+        }
+    }
+
+    fn divide(&mut self, form: Linear, divisor: i64, op: Binary) -> Linear {
+        if let Some((quotient, rest)) = form.divide(divisor, &self.ranges()) {
+            return if op == Binary::Mod { rest } else { quotient };
+        }
+        let exprs = &mut self.kernel.exprs;
+        let (a, b) = (form.to_expr(exprs), exprs.int(divisor));
+        let expr = exprs.binary(op, a, b);
+        Linear::atom(Atom::Expr(expr))
+    }
+
+    /// Takes quotients and remainders by one divisor together again where they make up their dividend: `d · (x div d) + x mod d`.
+    fn folded(&self, mut form: Linear) -> Linear {
+        loop {
+            let found = form.terms.iter().find_map(|(&atom, &coefficient)| {
+                let Atom::Expr(rest) = atom else { return None };
+                let crate::loops::Expr::Binary(Binary::Mod, dividend, divisor) = *self.kernel.exprs.get(rest) else { return None };
+                let scale = coefficient.checked_mul(self.kernel.exprs.as_int(divisor)?)?;
+                let quotient = form.terms.keys().copied().find(|&atom| match atom {
+                    Atom::Expr(quotient) => {
+                        *self.kernel.exprs.get(quotient) == crate::loops::Expr::Binary(Binary::DivFloor, dividend, divisor)
+                            && form.coefficient(atom) == scale
+                    }
+                    Atom::Axis(_) => false,
+                })?;
+                Some((atom, quotient, dividend, coefficient))
+            });
+            let Some((rest, quotient, dividend, coefficient)) = found else { return form };
+            form.terms.remove(&rest);
+            form.terms.remove(&quotient);
+            form = form.plus(&self.linear(dividend).times(coefficient));
+        }
+    }
+
+    /// Whether the lanes of the vector axis are neighbours in memory.
+    pub(super) fn contiguous(&mut self, place: &Place, dtype: DType) -> bool {
+        let (axis, _) = self.vector.expect("a vector axis is open");
+        let atoms: Vec<Atom> = place.offset.terms.keys().copied().collect();
+        let varying_atom = atoms.iter().any(|atom| matches!(atom, Atom::Expr(expr) if self.varying(*expr)));
+        place.offset.coefficient(Atom::Axis(axis)) == 1
+            && !varying_atom
+            && (!self.facts.strict_alignment || self.alignment(place, dtype) >= self.facts.vector_bytes)
+    }
+
+    /// The largest power of two up to a vector that divides every address of the place, given that buffers are aligned to 64 bytes
+    /// (inputs and outputs of the caller to their elements only).
+    fn alignment(&self, place: &Place, dtype: DType) -> u32 {
+        let size = dtype.size_bytes() as i64;
+        let own = match self.program.buffers[place.buffer].role {
+            crate::loops::Role::Input(_) | crate::loops::Role::Output(_) => size,
+            _ => 64,
+        };
+        let lane = self.vector.filter(|_| self.lane.is_none()).map(|(axis, _)| Atom::Axis(axis));
+        let steps = place.offset.terms.iter().filter(|(atom, _)| Some(**atom) != lane).map(|(_, &coefficient)| coefficient);
+        let steps = steps.chain([place.offset.constant]).map(|step| step.wrapping_mul(size));
+        let align = steps.filter(|&step| step != 0).fold(own, |align, step| align.min(1 << step.trailing_zeros().min(6)));
+        (align as u32).min(self.facts.vector_bytes)
+    }
+
+    /// The address of a place; of its first lane where lanes are open.
+    pub(super) fn address(&mut self, place: &Place, dtype: DType) -> (Address, u32) {
+        let align = self.alignment(place, dtype);
+        let size = dtype.size_bytes() as i64;
+        let mut moving = place.offset.clone();
+        if let Some((axis, _)) = self.vector.filter(|_| self.lane.is_none()) {
+            moving.terms.remove(&Atom::Axis(axis));
+        }
+        let displacement = moving.constant * size;
+        // Large displacements do not fit an instruction.
+        let (far, near) = if displacement.unsigned_abs() < 1 << 30 { (0, displacement) } else { (displacement, 0) };
+        let mut pointer = self.base(place.buffer);
+        if far != 0 {
+            let far = self.b.inst_at(0, Type::I64, Op::Const(far as u64), &[]);
+            pointer = self.moved(pointer, far, 1, 0);
+        }
+        (Address::new(self.pointer(pointer, &moving, size), near), align)
+    }
+
+    fn base(&mut self, buffer: BufferId) -> VReg {
+        self.cached(0, Key::Base(buffer), |codegen| {
+            codegen.buffers.push(buffer);
+            let slot = codegen.buffers.len() as i64 - 1;
+            let address = Address::new(codegen.b.param(0), slot * 8);
+            codegen.b.inst_at(0, Type::Ptr, Op::LoadPtr(address), &[])
+        })
+    }
+
+    /// Moves a pointer by the terms of a form, those of outer loops first.
+    fn pointer(&mut self, base: VReg, form: &Linear, size: i64) -> VReg {
+        let mut moves: Vec<(usize, Atom, i64)> = Vec::new();
+        for (&atom, &coefficient) in &form.terms {
+            let level = match atom {
+                Atom::Axis(axis) => match self.bindings[axis] {
+                    Binding::Level(level) => level,
+                    other => mcc_support::bug!("axis {axis} is {other:?} in an address"),
+                },
+                Atom::Expr(expr) => {
+                    self.value(expr);
+                    let deps = self.deps(expr);
+                    self.level_of(&deps)
+                }
+            };
+            moves.push((level, atom, coefficient * size));
+        }
+        moves.sort_unstable();
+        let mut pointer = base;
+        for (level, atom, scale) in moves {
+            pointer = match atom {
+                Atom::Axis(_) => self.running(pointer, scale, level),
+                Atom::Expr(expr) => {
+                    let by = self.value(expr);
+                    self.moved(pointer, by, scale, level)
+                }
+            };
+        }
+        pointer
+    }
+
+    fn moved(&mut self, from: VReg, by: VReg, scale: i64, level: usize) -> VReg {
+        self.cached(level, Key::Moved { from, by, scale }, |codegen| {
+            let address = Address { base: from, terms: vec![(by, scale)], displacement: 0 };
+            codegen.b.inst_at(level, Type::Ptr, Op::Lea(address), &[])
+        })
+    }
+
+    /// A pointer that grows by `step_bytes` with each round of the loop at this level.
+    fn running(&mut self, init: VReg, step_bytes: i64, level: usize) -> VReg {
+        let found = self.levels[level].running.iter().find(|running| running.init == init && running.step_bytes == step_bytes);
+        if let Some(found) = found {
+            return found.param;
+        }
+        let param = self.b.fresh(Type::Ptr);
+        self.levels[level].running.push(Running { init, step_bytes, param });
+        param
+    }
+
+    /// Whether the lanes of a load come with one instruction.
+    pub(super) fn loads_lanes(&mut self, buffer: BufferId, index: &[ExprId], otherwise: Option<ExprId>) -> bool {
+        let dtype = self.program.buffers[buffer].ty.dtype;
+        let place = self.place(buffer, index);
+        self.contiguous(&place, dtype) && (otherwise.is_none() || self.bounds(buffer, index).iter().all(|bound| !self.differs(&bound.form)))
+    }
+
+    /// Whether a form differs between lanes.
+    fn differs(&mut self, form: &Linear) -> bool {
+        let (axis, _) = self.vector.expect("a vector axis is open");
+        let atoms: Vec<Atom> = form.terms.keys().copied().collect();
+        atoms.into_iter().any(|atom| match atom {
+            Atom::Axis(found) => found == axis,
+            Atom::Expr(expr) => self.varying(expr),
+        })
+    }
+
+    /// What must be tested at run time for an index to lie inside the buffer.
+    fn bounds(&self, buffer: BufferId, index: &[ExprId]) -> Vec<Bound> {
+        let shape = &self.program.buffers[buffer].ty.shape;
+        let bound = |(&index, &extent): (&ExprId, &usize)| {
+            let form = self.linear(index);
+            let (low, high) = form.range(&self.ranges());
+            let bound = Bound { form, extent: extent as i64, below: low < 0, above: high >= extent as i64 };
+            (bound.below || bound.above).then_some(bound)
+        };
+        index.iter().zip(shape.iter()).filter_map(bound).collect()
+    }
+
+    /// Loads an element, or a vector of them, at `level`.
+    pub(super) fn load(&mut self, buffer: BufferId, index: &[ExprId], otherwise: Option<ExprId>, level: usize, vector: bool) -> VReg {
+        let Some(otherwise) = otherwise else { return self.load_inside(buffer, index, level, vector) };
+        let bounds = self.bounds(buffer, index);
+        let outside = bounds.iter().any(|bound| {
+            let (low, high) = bound.form.range(&self.ranges());
+            high < 0 || low >= bound.extent
+        });
+        if outside || self.program.buffers[buffer].ty.shape.count() == 0 {
+            return self.operand(otherwise, vector);
+        }
+        let mut inside: Option<VReg> = None;
+        for bound in bounds {
+            let test = self.inside(&bound, level);
+            inside = Some(match inside {
+                Some(inside) => self.masks(level, Op::MaskAnd, inside, test),
+                None => test,
+            });
+        }
+        let Some(inside) = inside else { return self.load_inside(buffer, index, level, vector) };
+        self.load_guarded(buffer, index, otherwise, inside, level, vector)
+    }
+
+    /// The load reads the buffer's start where the element is outside.
+    fn load_guarded(&mut self, buffer: BufferId, index: &[ExprId], otherwise: ExprId, inside: VReg, level: usize, vector: bool) -> VReg {
+        let dtype = self.program.buffers[buffer].ty.dtype;
+        let place = self.place(buffer, index);
+        let (address, align) = self.address(&place, dtype);
+        let pointer = self.b.inst_at(level, Type::Ptr, Op::Lea(address), &[]);
+        let base = self.base(buffer);
+        let safe = self.b.inst_at(level, Type::Ptr, Op::Select, &[inside, pointer, base]);
+        let loaded = self.load_at(dtype, Address::new(safe, 0), align, level, vector);
+        let otherwise = self.operand(otherwise, vector);
+        if dtype == DType::Bool {
+            let chosen = self.masks(level, Op::MaskAnd, inside, loaded);
+            let not = self.b.inst_at(level, self.b.ty(inside), Op::MaskNot, &[inside]);
+            let other = self.masks(level, Op::MaskAnd, not, otherwise);
+            return self.masks(level, Op::MaskOr, chosen, other);
+        }
+        self.b.inst_at(level, self.b.ty(loaded), Op::Select, &[inside, loaded, otherwise])
+    }
+
+    fn load_inside(&mut self, buffer: BufferId, index: &[ExprId], level: usize, vector: bool) -> VReg {
+        let dtype = self.program.buffers[buffer].ty.dtype;
+        let place = self.place(buffer, index);
+        if dtype.is_packed() {
+            return self.load_nibble(&place, dtype, level);
+        }
+        let (address, align) = self.address(&place, dtype);
+        self.load_at(dtype, address, align, level, vector)
+    }
+
+    fn load_at(&mut self, dtype: DType, address: Address, align: u32, level: usize, vector: bool) -> VReg {
+        let lanes = if vector { self.vector.expect("a vector axis is open").1 } else { 1 };
+        let ty = Type::vector(lane_of(dtype), lanes);
+        let loaded = self.b.inst_at(level, ty, Op::Load { address, align }, &[]);
+        if dtype == DType::Bool { self.b.inst_at(level, ty.mask(), Op::IntToMask, &[loaded]) } else { loaded }
+    }
+
+    /// An element of four bits, widened to a byte.
+    fn load_nibble(&mut self, place: &Place, dtype: DType, level: usize) -> VReg {
+        let offset = place.offset.to_expr(&mut self.kernel.exprs);
+        let offset = self.value(offset);
+        let constant = |codegen: &mut Self, ty, value| codegen.b.inst_at(level, ty, Op::Const(value), &[]);
+        let one = constant(self, Type::I32, 1);
+        let half = self.b.inst_at(level, Type::I64, Op::ShrU, &[offset, one]);
+        let base = self.base(place.buffer);
+        let address = Address { base, terms: vec![(half, 1)], displacement: 0 };
+        let byte_ty = Type::scalar(Lane::I8);
+        let byte = self.b.inst_at(level, byte_ty, Op::Load { address, align: 1 }, &[]);
+        // The nibble goes to the upper half, then back down, with its sign or without.
+        let low = self.b.inst_at(level, Type::I32, Op::Wrap, &[offset]);
+        let odd = self.b.inst_at(level, Type::I32, Op::And, &[low, one]);
+        let four = constant(self, Type::I32, 4);
+        let two = constant(self, Type::I32, 2);
+        let up = self.b.inst_at(level, Type::I32, Op::Shl, &[odd, two]);
+        let up = self.b.inst_at(level, Type::I32, Op::Sub, &[four, up]);
+        let byte = self.b.inst_at(level, byte_ty, Op::Shl, &[byte, up]);
+        let down = if dtype.is_signed() { Op::ShrS } else { Op::ShrU };
+        self.b.inst_at(level, byte_ty, down, &[byte, four])
+    }
+
+    fn inside(&mut self, bound: &Bound, level: usize) -> VReg {
+        let expr = bound.form.to_expr(&mut self.kernel.exprs);
+        let index = self.value(expr);
+        let mask = Type::I64.mask();
+        let extent = self.b.inst_at(level, Type::I64, Op::Const(bound.extent as u64), &[]);
+        match (bound.below, bound.above) {
+            // Both at once: a negative index is a large unsigned one.
+            (true, true) => self.b.inst_at(level, mask, Op::CmpU(Cond::Lt), &[index, extent]),
+            (false, _) => self.b.inst_at(level, mask, Op::Cmp(Cond::Lt), &[index, extent]),
+            (true, false) => {
+                let zero = self.b.inst_at(level, Type::I64, Op::Const(0), &[]);
+                self.b.inst_at(level, mask, Op::Cmp(Cond::Ge), &[index, zero])
+            }
+        }
+    }
+}
+
+/// An index of one dimension that may lie outside.
+struct Bound {
+    form: Linear,
+    extent: i64,
+    below: bool,
+    above: bool,
+}

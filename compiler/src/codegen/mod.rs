@@ -1,0 +1,470 @@
+//! Loop IR to kernel IR: virtual registers, structured loops, no shapes.
+//!
+//! One walk over the statements. Unrolled spatial axes are *jammed*: a statement is done for every combination of their rounds
+//! before the next, so accumulators of a register tile stay in registers over the loops inside. A vector axis gives its statements
+//! lanes. Every expression is evaluated at the outermost loop in which it cannot change and at most once there: what does not
+//! depend on an unrolled axis is shared by its rounds, which is what makes a tile of 6 × 2 vectors need 6 broadcasts and 2 loads.
+
+mod address;
+mod convert;
+mod eval;
+mod reduce;
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use mcc_kernel::{Builder, Facts, If, Loop, Node, Op, Operand, Type, VReg, While, ir};
+use mcc_support::{DType, EntityMap, bug};
+
+use crate::decide::Layout;
+use crate::loops::{self, AxisId, AxisKind, AxisMode, BufferId, ExprId, Program, Stmt, VarId};
+
+/// A kernel as kernel IR: a function of `(args, begin, end)` (see [`ir::Kernel`]).
+#[derive(Debug)]
+pub struct Compiled {
+    pub kernel: ir::Kernel,
+    /// The buffers whose pointers `args` holds, in order.
+    pub buffers: Vec<BufferId>,
+    /// `begin..end` lies in `0..extent`: the rounds of the outermost axis where that is spatial, else 1.
+    pub extent: usize,
+}
+
+/// Code for one kernel of a scheduled program, whose buffers lie as `layouts` say.
+pub fn kernel(
+    program: &Program,
+    layouts: &EntityMap<BufferId, Layout>,
+    kernel: &loops::Kernel,
+    facts: &Facts,
+) -> Compiled {
+    let builder = Builder::new(kernel.name.clone(), &[Type::Ptr, Type::I64, Type::I64]);
+    let mut codegen = Codegen {
+        program,
+        layouts,
+        facts,
+        kernel: kernel.clone(),
+        b: builder,
+        levels: vec![Level::default()],
+        bindings: EntityMap::filled(kernel.axes.len(), Binding::Unbound),
+        jam: Vec::new(),
+        vector: None,
+        lane: None,
+        partial: false,
+        vars: EntityMap::filled(kernel.vars.len(), VarState::default()),
+        epochs: EntityMap::filled(program.buffers.len(), None),
+        buffers: Vec::new(),
+        deps: HashMap::new(),
+        load_floor: 0,
+        reduce_depth: 0,
+    };
+    for stmt in &kernel.body {
+        stmt.walk(&mut |stmt| {
+            if let Stmt::Store { buffer, .. } = stmt {
+                codegen.epochs[*buffer] = Some(0);
+            }
+        });
+    }
+    let extent = codegen.top(&kernel.body);
+    let buffers = std::mem::take(&mut codegen.buffers);
+    Compiled { kernel: codegen.b.finish(None), buffers, extent }
+}
+
+/// What an axis is while its loop is open.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Binding {
+    Unbound,
+    /// The index of the loop at this level.
+    Level(usize),
+    /// A round, known here.
+    Fixed(i64),
+    /// Differs by lane.
+    Lane,
+}
+
+/// An open block: the function's (level 0), a loop's or a branch's.
+#[derive(Default)]
+struct Level {
+    /// The index register, for loops.
+    index: Option<VReg>,
+    /// What was evaluated here.
+    cache: HashMap<Key, VReg>,
+    /// Pointers that move with this loop.
+    running: Vec<Running>,
+}
+
+/// A pointer that starts as `init` and grows by `step_bytes` each round.
+struct Running {
+    init: VReg,
+    step_bytes: i64,
+    param: VReg,
+}
+
+/// What names a value at a level: an expression with the rounds of the unrolled axes, the registers of the variables and the state
+/// of the written buffers that it depends on, or a pointer.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum Key {
+    Expr { expr: ExprId, fixed: Vec<i64>, vars: Vec<VReg>, epochs: Vec<u32>, lane: Option<u8>, vector: bool },
+    Base(BufferId),
+    /// A pointer moved by a register times a scale.
+    Moved { from: VReg, by: VReg, scale: i64 },
+    Splat(VReg),
+}
+
+/// The registers of a variable, one for each combination of rounds of the axes that were jammed when it was set.
+#[derive(Clone, Default)]
+struct VarState {
+    axes: Vec<AxisId>,
+    regs: HashMap<Vec<i64>, (VReg, usize)>,
+    /// Whether the registers have a lane for each round of the vector axis.
+    varying: bool,
+}
+
+/// What the value of an expression depends on.
+#[derive(Debug, Default)]
+struct Deps {
+    axes: Vec<AxisId>,
+    vars: Vec<VarId>,
+    /// Those that the kernel itself writes.
+    buffers: Vec<BufferId>,
+    loads: bool,
+}
+
+struct Codegen<'a> {
+    program: &'a Program,
+    layouts: &'a EntityMap<BufferId, Layout>,
+    facts: &'a Facts,
+    /// With expressions that grow as indices are simplified.
+    kernel: loops::Kernel,
+    b: Builder,
+    levels: Vec<Level>,
+    bindings: EntityMap<AxisId, Binding>,
+    jam: Vec<AxisId>,
+    vector: Option<(AxisId, u8)>,
+    /// The lane that is being evaluated by itself.
+    lane: Option<u8>,
+    /// Whether accumulators are split by lanes (see `reduce`).
+    partial: bool,
+    vars: EntityMap<VarId, VarState>,
+    /// Counts the stores to each buffer that the kernel writes.
+    epochs: EntityMap<BufferId, Option<u32>>,
+    buffers: Vec<BufferId>,
+    deps: HashMap<ExprId, Rc<Deps>>,
+    /// Loads are not taken out of the branch at this level.
+    load_floor: usize,
+    /// Reduction loops that are open.
+    reduce_depth: usize,
+}
+
+impl Codegen<'_> {
+    /// The whole body; returns the extent of what `begin` and `end` count.
+    fn top(&mut self, body: &[Stmt]) -> usize {
+        let (begin, end) = (Operand::Reg(self.b.param(1)), Operand::Reg(self.b.param(2)));
+        if let [Stmt::Loop { axis, body }] = body
+            && self.kernel.axes[*axis].kind == AxisKind::Spatial
+            && self.kernel.axes[*axis].mode == AxisMode::Serial
+        {
+            self.serial_loop(*axis, body, begin, end);
+            return self.kernel.axes[*axis].extent;
+        }
+        self.stmts(body);
+        1
+    }
+
+    fn stmts(&mut self, stmts: &[Stmt]) {
+        for stmt in stmts {
+            match stmt {
+                Stmt::Loop { axis, body } => self.stmt_loop(*axis, body),
+                Stmt::Set { var, value } => self.each_instance(|codegen| codegen.set(*var, *value)),
+                Stmt::Store { buffer, index, value, guard } => {
+                    self.each_instance(|codegen| codegen.store(*buffer, index, *value, *guard));
+                }
+                Stmt::If { cond, then, otherwise } => self.stmt_if(*cond, then, otherwise),
+                Stmt::While { cond, body } => self.stmt_while(*cond, body),
+            }
+        }
+    }
+
+    /// Calls `visit` for every combination of rounds of the jammed axes.
+    fn each_instance(&mut self, mut visit: impl FnMut(&mut Self)) {
+        let axes = self.jam.clone();
+        let extents: mcc_support::Shape = axes.iter().map(|&axis| self.kernel.axes[axis].extent).collect();
+        extents.for_each_index(|index| {
+            for (&axis, &round) in axes.iter().zip(index) {
+                self.bindings[axis] = Binding::Fixed(round as i64);
+            }
+            visit(self);
+        });
+    }
+
+    fn stmt_loop(&mut self, axis: AxisId, body: &[Stmt]) {
+        let loops::Axis { extent, kind, mode, .. } = self.kernel.axes[axis].clone();
+        if extent == 0 {
+            return;
+        }
+        if kind == AxisKind::Reduce
+            && !self.partial
+            && let Some(vars) = self.split_accumulators(axis, body)
+        {
+            return self.with_partials(&vars, |codegen| codegen.stmt_loop(axis, body));
+        }
+        self.reduce_depth += usize::from(kind == AxisKind::Reduce);
+        match mode {
+            AxisMode::Serial if extent == 1 => {
+                self.bindings[axis] = Binding::Fixed(0);
+                self.stmts(body);
+            }
+            AxisMode::Serial => self.serial_loop(axis, body, Operand::Const(0), Operand::Const(extent as i64)),
+            AxisMode::Unroll if kind == AxisKind::Spatial => {
+                self.jam.push(axis);
+                self.stmts(body);
+                self.jam.pop();
+            }
+            AxisMode::Unroll => {
+                for round in 0..extent {
+                    self.bindings[axis] = Binding::Fixed(round as i64);
+                    self.stmts(body);
+                }
+            }
+            AxisMode::Vector => self.vector_loop(axis, extent, body),
+        }
+        self.reduce_depth -= usize::from(kind == AxisKind::Reduce);
+        self.bindings[axis] = Binding::Unbound;
+    }
+
+    fn vector_loop(&mut self, axis: AxisId, extent: usize, body: &[Stmt]) {
+        assert!(self.vector.is_none(), "{}: one vector axis inside another", self.kernel.name);
+        self.vector = Some((axis, u8::try_from(extent).expect("a lane count")));
+        self.bindings[axis] = Binding::Lane;
+        if !self.partial {
+            for var in vars_set(body) {
+                self.vars[var].varying = true;
+            }
+        }
+        self.stmts(body);
+        self.vector = None;
+    }
+
+    fn serial_loop(&mut self, axis: AxisId, body: &[Stmt], begin: Operand, end: Operand) {
+        let index = self.b.fresh(Type::I64);
+        let carried = self.carried_vars(body);
+        let params = self.enter(&carried, Some(index));
+        self.bindings[axis] = Binding::Level(self.levels.len() - 1);
+        self.stmts(body);
+        let level = self.levels.pop().expect("the loop's level");
+        let mut nexts = self.registers(&carried);
+        let mut inits = params.inits;
+        let mut regs = params.params;
+        for running in level.running {
+            nexts.push(self.b.lea(ir::Address::new(running.param, running.step_bytes)));
+            inits.push(match begin {
+                Operand::Const(0) => running.init,
+                Operand::Const(_) => bug!("a loop that begins at another constant than 0"),
+                Operand::Reg(begin) => {
+                    let address = ir::Address { base: running.init, terms: vec![(begin, running.step_bytes)], displacement: 0 };
+                    self.b.inst_at(self.levels.len() - 1, Type::Ptr, Op::Lea(address), &[])
+                }
+            });
+            regs.push(running.param);
+        }
+        let body = self.b.close();
+        let carried_nodes = self.carry(&inits, &regs, &nexts);
+        let results: Vec<VReg> = carried_nodes.iter().map(|carried| carried.result).collect();
+        self.b.push(Node::Loop(Loop { index, begin, end, step: 1, carried: carried_nodes, body }));
+        self.set_registers(&carried, &results);
+        self.bindings[axis] = Binding::Unbound;
+    }
+
+    fn carry(&mut self, inits: &[VReg], params: &[VReg], nexts: &[VReg]) -> Vec<ir::Carried> {
+        (0..inits.len())
+            .map(|i| {
+                let result = self.b.fresh(self.b.ty(inits[i]));
+                ir::Carried { param: params[i], init: inits[i], next: nexts[i], result }
+            })
+            .collect()
+    }
+
+    /// The variables that a region sets and that exist before it, with the rounds for which they do.
+    fn carried_vars(&self, body: &[Stmt]) -> Vec<(VarId, Vec<i64>)> {
+        let mut carried = Vec::new();
+        for var in vars_set(body) {
+            let mut rounds: Vec<Vec<i64>> = self.vars[var].regs.keys().cloned().collect();
+            rounds.sort_unstable();
+            carried.extend(rounds.into_iter().map(|rounds| (var, rounds)));
+        }
+        carried
+    }
+
+    fn registers(&self, vars: &[(VarId, Vec<i64>)]) -> Vec<VReg> {
+        vars.iter().map(|(var, rounds)| self.vars[*var].regs[rounds].0).collect()
+    }
+
+    /// Registers of variables after a region, defined in the block that is open now.
+    fn set_registers(&mut self, vars: &[(VarId, Vec<i64>)], regs: &[VReg]) {
+        let level = self.levels.len() - 1;
+        for ((var, rounds), &reg) in vars.iter().zip(regs) {
+            self.vars[*var].regs.insert(rounds.clone(), (reg, level));
+        }
+    }
+
+    /// Opens a region in which the variables have fresh registers.
+    fn enter(&mut self, carried: &[(VarId, Vec<i64>)], index: Option<VReg>) -> Entered {
+        let inits = self.registers(carried);
+        let params: Vec<VReg> = inits.iter().map(|&init| self.b.fresh(self.b.ty(init))).collect();
+        self.b.open();
+        self.levels.push(Level { index, ..Level::default() });
+        self.set_registers(carried, &params);
+        Entered { inits, params }
+    }
+
+    fn set(&mut self, var: VarId, value: ExprId) {
+        let varying = self.vars[var].varying;
+        let reg = match self.contracted(var, value) {
+            Some(reg) => reg,
+            None if varying => self.vector_value(value),
+            None => self.value(value),
+        };
+        let rounds: Vec<i64> = self.jam.iter().map(|&axis| self.round(axis)).collect();
+        let level = self.levels.len() - 1;
+        let state = &mut self.vars[var];
+        if state.axes != self.jam {
+            state.axes.clone_from(&self.jam);
+            state.regs.clear();
+        }
+        state.regs.insert(rounds, (reg, level));
+    }
+
+    fn round(&self, axis: AxisId) -> i64 {
+        match self.bindings[axis] {
+            Binding::Fixed(round) => round,
+            other => bug!("{}: axis {} is {other:?}", self.kernel.name, self.kernel.axes[axis].name),
+        }
+    }
+
+    fn store(&mut self, buffer: BufferId, index: &[ExprId], value: ExprId, guard: Option<ExprId>) {
+        match (guard, self.vector) {
+            (Some(guard), _) if !self.varying(guard) => {
+                let cond = self.value(guard);
+                self.branch(cond, |codegen| codegen.store_unguarded(buffer, index, value));
+            }
+            (Some(guard), Some((_, lanes))) => {
+                for lane in 0..lanes {
+                    self.in_lane(lane, |codegen| {
+                        let cond = codegen.value(guard);
+                        codegen.branch(cond, |codegen| codegen.store_scalar(buffer, index, value));
+                    });
+                }
+            }
+            _ => self.store_unguarded(buffer, index, value),
+        }
+        self.epochs[buffer] = self.epochs[buffer].map(|epoch| epoch + 1);
+    }
+
+    fn store_unguarded(&mut self, buffer: BufferId, index: &[ExprId], value: ExprId) {
+        let Some((_, lanes)) = self.vector.filter(|_| self.lane.is_none()) else {
+            return self.store_scalar(buffer, index, value);
+        };
+        let dtype = self.program.buffers[buffer].ty.dtype;
+        let place = self.place(buffer, index);
+        if self.is_whole(dtype) && self.contiguous(&place, dtype) {
+            let value = self.vector_value(value);
+            let (address, align) = self.address(&place, dtype);
+            self.b.store(value, address, align);
+        } else {
+            for lane in 0..lanes {
+                self.in_lane(lane, |codegen| codegen.store_scalar(buffer, index, value));
+            }
+        }
+    }
+
+    fn store_scalar(&mut self, buffer: BufferId, index: &[ExprId], value: ExprId) {
+        let dtype = self.program.buffers[buffer].ty.dtype;
+        let mut value = self.value(value);
+        if dtype == DType::Bool {
+            value = self.b.inst(Type::scalar(ir::Lane::I8), Op::MaskToInt, &[value]);
+        }
+        let place = self.place(buffer, index);
+        let (address, align) = self.address(&place, dtype);
+        self.b.store(value, address, align);
+    }
+
+    /// Does `body` where `cond` holds. It sets no variable.
+    fn branch(&mut self, cond: VReg, body: impl FnOnce(&mut Self)) {
+        let then = self.region(|codegen| body(codegen));
+        self.b.push(Node::If(If { cond, then, otherwise: Vec::new(), results: Vec::new() }));
+    }
+
+    /// A block of its own, out of which no load is taken.
+    fn region(&mut self, body: impl FnOnce(&mut Self)) -> ir::Block {
+        let floor = std::mem::replace(&mut self.load_floor, self.levels.len());
+        self.b.open();
+        self.levels.push(Level::default());
+        body(self);
+        self.levels.pop();
+        self.load_floor = floor;
+        self.b.close()
+    }
+
+    fn stmt_if(&mut self, cond: ExprId, then: &[Stmt], otherwise: &[Stmt]) {
+        assert!(self.jam.is_empty() && self.vector.is_none(), "{}: a branch in a tile", self.kernel.name);
+        let cond = self.value(cond);
+        let both: Vec<Stmt> = then.iter().chain(otherwise).cloned().collect();
+        let vars = self.carried_vars(&both);
+        let before = self.registers(&vars);
+        let mut values = Vec::new();
+        let mut blocks = Vec::new();
+        for stmts in [then, otherwise] {
+            self.set_registers(&vars, &before);
+            blocks.push(self.region(|codegen| {
+                codegen.stmts(stmts);
+                values.push(codegen.registers(&vars));
+            }));
+        }
+        let results: Vec<VReg> = before.iter().map(|&reg| self.b.fresh(self.b.ty(reg))).collect();
+        let merged = (0..vars.len()).map(|i| (results[i], values[0][i], values[1][i])).collect();
+        let otherwise = blocks.pop().expect("two blocks");
+        let then = blocks.pop().expect("two blocks");
+        self.b.push(Node::If(If { cond, then, otherwise, results: merged }));
+        self.set_registers(&vars, &results);
+    }
+
+    fn stmt_while(&mut self, cond: ExprId, body: &[Stmt]) {
+        assert!(self.jam.is_empty() && self.vector.is_none(), "{}: a while loop in a tile", self.kernel.name);
+        let vars = self.carried_vars(body);
+        let floor = std::mem::replace(&mut self.load_floor, self.levels.len());
+        let entered = self.enter(&vars, None);
+        let cond = self.value(cond);
+        self.levels.pop();
+        let test = self.b.close();
+        self.b.open();
+        self.levels.push(Level::default());
+        self.set_registers(&vars, &entered.params);
+        self.stmts(body);
+        let nexts = self.registers(&vars);
+        self.levels.pop();
+        let body = self.b.close();
+        self.load_floor = floor;
+        let carried = self.carry(&entered.inits, &entered.params, &nexts);
+        let results: Vec<VReg> = carried.iter().map(|carried| carried.result).collect();
+        self.b.push(Node::While(While { carried, test, cond, body }));
+        self.set_registers(&vars, &results);
+    }
+}
+
+struct Entered {
+    inits: Vec<VReg>,
+    params: Vec<VReg>,
+}
+
+/// The variables that statements set, in order of their ids.
+fn vars_set(stmts: &[Stmt]) -> Vec<VarId> {
+    let mut vars = Vec::new();
+    for stmt in stmts {
+        stmt.walk(&mut |stmt| {
+            if let Stmt::Set { var, .. } = stmt {
+                vars.push(*var);
+            }
+        });
+    }
+    vars.sort_unstable();
+    vars.dedup();
+    vars
+}

@@ -1,0 +1,184 @@
+//! Accumulators: contraction of `a + x · y`, and reductions whose axis runs in lanes, where each lane accumulates by itself and the
+//! lanes are combined at the end.
+
+use std::collections::HashMap;
+
+use mcc_kernel::{Op, VReg};
+use mcc_support::{DType, bug};
+
+use super::{Codegen, vars_set};
+use crate::loops::{AxisId, AxisKind, AxisMode, Binary, Expr, ExprId, Stmt, VarId};
+
+/// An accumulator that a loop in lanes updates.
+pub(super) struct Accumulator {
+    var: VarId,
+    /// The update: an expression of the variable and of one term.
+    update: ExprId,
+}
+
+impl Codegen<'_> {
+    /// `acc + x · y` as one operation, where the kind of the loop allows sums to be rounded in any way.
+    pub(super) fn contracted(&mut self, var: VarId, value: ExprId) -> Option<VReg> {
+        let dtype = self.kernel.exprs.dtype(value);
+        if self.reduce_depth == 0 || !self.facts.fma || !matches!(dtype, DType::F32 | DType::F64) {
+            return None;
+        }
+        let Expr::Binary(Binary::Add, a, b) = *self.kernel.exprs.get(value) else { return None };
+        let is_var = |expr| *self.kernel.exprs.get(expr) == Expr::Var(var);
+        let (acc, product) = if is_var(a) { (a, b) } else if is_var(b) { (b, a) } else { return None };
+        let Expr::Binary(Binary::Mul, x, y) = *self.kernel.exprs.get(product) else { return None };
+        if self.deps(product).vars.contains(&var) {
+            return None;
+        }
+        let vector = self.vars[var].varying && self.lane.is_none();
+        let (acc, x, y) = (self.operand(acc, vector), self.operand(x, vector), self.operand(y, vector));
+        Some(self.b.fma(x, y, acc))
+    }
+
+    /// The accumulators of the vector axis that reduces inside this loop, if there is one.
+    pub(super) fn split_accumulators(&self, axis: AxisId, body: &[Stmt]) -> Option<Vec<Accumulator>> {
+        fn find<'s>(codegen: &Codegen, axis: AxisId, body: &'s [Stmt]) -> Option<&'s [Stmt]> {
+            let described = &codegen.kernel.axes[axis];
+            if described.kind == AxisKind::Reduce && described.mode == AxisMode::Vector {
+                return Some(body);
+            }
+            body.iter().find_map(|stmt| match stmt {
+                Stmt::Loop { axis, body } => find(codegen, *axis, body),
+                _ => None,
+            })
+        }
+        let body = find(self, axis, body)?;
+        let update = |var| {
+            let mut updates = Vec::new();
+            body.iter().for_each(|stmt| {
+                stmt.walk(&mut |stmt| {
+                    if let Stmt::Set { var: found, value } = stmt
+                        && *found == var
+                    {
+                        updates.push(*value);
+                    }
+                });
+            });
+            assert_eq!(updates.len(), 1, "{}: {var} is updated in several ways in lanes", self.kernel.name);
+            Accumulator { var, update: updates[0] }
+        };
+        Some(vars_set(body).into_iter().map(update).collect())
+    }
+
+    /// Runs loops with accumulators that have a part in each lane.
+    pub(super) fn with_partials(&mut self, accumulators: &[Accumulator], run: impl FnOnce(&mut Self)) {
+        let lanes = self.lanes_of_partials();
+        let mut wholes = Vec::new();
+        for accumulator in accumulators {
+            let state = &self.vars[accumulator.var];
+            let mut rounds: Vec<Vec<i64>> = state.regs.keys().cloned().collect();
+            rounds.sort_unstable();
+            let identity = self.identity(accumulator);
+            let vars: Vec<_> = rounds.into_iter().map(|rounds| (accumulator.var, rounds)).collect();
+            let regs = self.registers(&vars);
+            let ty = self.b.ty(regs[0]).with_lanes(lanes);
+            let parts: Vec<VReg> = regs.iter().map(|_| self.b.inst(ty, Op::Const(identity), &[])).collect();
+            self.set_registers(&vars, &parts);
+            self.vars[accumulator.var].varying = true;
+            wholes.push((vars, regs));
+        }
+        self.partial = true;
+        run(self);
+        self.partial = false;
+        for (accumulator, (vars, regs)) in accumulators.iter().zip(wholes) {
+            let parts = self.registers(&vars);
+            self.vars[accumulator.var].varying = false;
+            let combined: Vec<VReg> =
+                regs.iter().zip(&parts).map(|(&whole, &part)| self.combine(accumulator, whole, part, lanes)).collect();
+            self.set_registers(&vars, &combined);
+        }
+    }
+
+    /// The lane count of the vector axis that reduces.
+    fn lanes_of_partials(&self) -> u8 {
+        let axis = self.kernel.axes.values().find(|axis| axis.kind == AxisKind::Reduce && axis.mode == AxisMode::Vector);
+        u8::try_from(axis.expect("an axis reduces in lanes").extent).expect("a lane count")
+    }
+
+    /// The one part of an update that does not depend on the accumulator.
+    fn term(&mut self, accumulator: &Accumulator) -> ExprId {
+        let mut terms = Vec::new();
+        let mut open = vec![accumulator.update];
+        while let Some(expr) = open.pop() {
+            if self.deps(expr).vars.contains(&accumulator.var) {
+                open.extend(self.kernel.exprs.operands(expr));
+            } else if !matches!(self.kernel.exprs.get(expr), Expr::Const(..)) && !terms.contains(&expr) {
+                terms.push(expr);
+            }
+        }
+        match terms[..] {
+            [term] => term,
+            _ => bug!("{}: the update of {} combines {} terms", self.kernel.name, accumulator.var, terms.len()),
+        }
+    }
+
+    /// The bits of what an update leaves as it is.
+    fn identity(&mut self, accumulator: &Accumulator) -> u64 {
+        let mut open = vec![accumulator.update];
+        while let Some(expr) = open.pop() {
+            if !self.deps(expr).vars.contains(&accumulator.var) {
+                continue;
+            }
+            if let Expr::Binary(op, ..) = *self.kernel.exprs.get(expr)
+                && let Some(bits) = identity_bits(op, self.kernel.exprs.dtype(expr))
+            {
+                return bits;
+            }
+            open.extend(self.kernel.exprs.operands(expr));
+        }
+        bug!("{}: the update of {} has no identity", self.kernel.name, accumulator.var)
+    }
+
+    /// The update applied to the whole and then to the part of each lane.
+    fn combine(&mut self, accumulator: &Accumulator, mut whole: VReg, parts: VReg, lanes: u8) -> VReg {
+        let term = self.term(accumulator);
+        let dtype = self.kernel.exprs.dtype(accumulator.update);
+        let from = self.kernel.exprs.clone();
+        let level = self.levels.len() - 1;
+        for lane in 0..lanes {
+            let part = self.b.extract(parts, lane);
+            let [left, right] = [whole, part].map(|reg| {
+                let var = self.kernel.vars.push(dtype);
+                let mut state = super::VarState::default();
+                state.regs.insert(Vec::new(), (reg, level));
+                self.vars.push(state);
+                self.kernel.exprs.var(var, dtype)
+            });
+            let mut memo = HashMap::from([(term, right)]);
+            let update = self.kernel.exprs.copy(&from, accumulator.update, &mut memo, &mut |_, expr| match expr {
+                Expr::Var(found) if *found == accumulator.var => Some(left),
+                _ => None,
+            });
+            whole = self.value(update);
+        }
+        whole
+    }
+}
+
+fn identity_bits(op: Binary, dtype: DType) -> Option<u64> {
+    let float = |f32: f32, f64: f64| match dtype {
+        DType::F32 => Some(u64::from(f32.to_bits())),
+        DType::F64 => Some(f64.to_bits()),
+        _ => None,
+    };
+    let extreme = |high: bool| {
+        let (least, greatest) = dtype.integer_range();
+        Some(if high { greatest as u64 } else { least as u64 })
+    };
+    match op {
+        Binary::Add if dtype.is_float() => float(0.0, 0.0),
+        Binary::Add => Some(0),
+        Binary::Mul if dtype.is_float() => float(1.0, 1.0),
+        Binary::Mul => Some(1),
+        Binary::Min if dtype.is_float() => float(f32::INFINITY, f64::INFINITY),
+        Binary::Min => extreme(true),
+        Binary::Max if dtype.is_float() => float(f32::NEG_INFINITY, f64::NEG_INFINITY),
+        Binary::Max => extreme(false),
+        _ => None,
+    }
+}

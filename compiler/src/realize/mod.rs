@@ -1,0 +1,3 @@
+//! Carries out decisions.
+
+pub mod schedule;

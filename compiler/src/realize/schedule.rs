@@ -1,0 +1,285 @@
+//! Carries out the schedule of a kernel: splits, moves and marks loops. Results stay as they were; a step that would change them,
+//! or that names what is not there, is refused.
+
+use std::collections::HashMap;
+
+use mcc_support::{EntityMap, Result, bail, ensure};
+
+use crate::decide::Step;
+use crate::loops::{Axis, AxisId, AxisKind, AxisMode, Binary, Expr, ExprId, Exprs, Kernel, Stmt};
+
+/// Applies `steps` in order.
+pub fn apply(kernel: &mut Kernel, steps: &[Step]) -> Result<()> {
+    for step in steps {
+        let result = match step {
+            Step::Split { axis, factor } => split(kernel, axis, *factor),
+            Step::Move { axis, inside } => move_axis(kernel, axis, inside.as_deref()),
+            Step::Unroll { axis } => mark(kernel, axis, AxisMode::Unroll),
+            Step::Vectorize { axis } => mark(kernel, axis, AxisMode::Vector),
+        };
+        result.map_err(|error| error.context(format!("in step {step:?} of kernel {}", kernel.name)))?;
+    }
+    Ok(())
+}
+
+fn find(kernel: &Kernel, name: &str) -> Result<AxisId> {
+    let found = kernel.axes.iter().find(|(_, axis)| axis.name == name).map(|(id, _)| id);
+    found.ok_or_else(|| mcc_support::Error::new(format!("kernel {} has no axis {name}", kernel.name)))
+}
+
+fn mark(kernel: &mut Kernel, name: &str, mode: AxisMode) -> Result<()> {
+    let axis = find(kernel, name)?;
+    ensure!(
+        mode != AxisMode::Vector || kernel.axes[axis].kind != AxisKind::Sequential,
+        "axis {name} is sequential and cannot run in lanes"
+    );
+    kernel.axes[axis].mode = mode;
+    Ok(())
+}
+
+fn split(kernel: &mut Kernel, name: &str, factor: usize) -> Result<()> {
+    let axis = find(kernel, name)?;
+    ensure!(factor > 0, "a split by 0");
+    let Axis { extent, kind, .. } = kernel.axes[axis].clone();
+    let (rounds, rest) = (extent / factor, extent % factor);
+    let mut part = |suffix: &str, extent: usize| kernel.axis(format!("{name}.{suffix}"), extent, kind);
+    let main = (rounds > 0).then(|| (part("o", rounds), part("i", factor)));
+    let tail = (rest > 0).then(|| part("t", rest));
+
+    let from = kernel.exprs.clone();
+    let exprs = &mut kernel.exprs;
+    let main = main.map(|(outer, inner)| {
+        let (o, i, f) = (exprs.axis(outer), exprs.axis(inner), exprs.int(factor as i64));
+        let scaled = exprs.binary(Binary::Mul, o, f);
+        (outer, inner, exprs.binary(Binary::Add, scaled, i))
+    });
+    let tail = tail.map(|tail| {
+        let (start, t) = (exprs.int((rounds * factor) as i64), exprs.axis(tail));
+        (tail, if rounds == 0 { t } else { exprs.binary(Binary::Add, start, t) })
+    });
+    let body = std::mem::take(&mut kernel.body);
+    kernel.body = rewrite_loops(body, axis, &mut |inner_body| {
+        let mut parts = Vec::new();
+        if let Some((outer, inner, index)) = main {
+            let body = Replace::new(&mut kernel.exprs, &from, axis, index).stmts(&inner_body);
+            parts.push(Stmt::Loop { axis: outer, body: vec![Stmt::Loop { axis: inner, body }] });
+        }
+        if let Some((tail, index)) = tail {
+            let body = Replace::new(&mut kernel.exprs, &from, axis, index).stmts(&inner_body);
+            parts.push(Stmt::Loop { axis: tail, body });
+        }
+        parts
+    });
+    Ok(())
+}
+
+/// Replaces every loop over `axis` by what `make` gives for its body.
+fn rewrite_loops(stmts: Vec<Stmt>, axis: AxisId, make: &mut dyn FnMut(Vec<Stmt>) -> Vec<Stmt>) -> Vec<Stmt> {
+    let mut result = Vec::new();
+    for stmt in stmts {
+        match stmt {
+            Stmt::Loop { axis: found, body } if found == axis => result.extend(make(body)),
+            Stmt::Loop { axis: other, body } => {
+                result.push(Stmt::Loop { axis: other, body: rewrite_loops(body, axis, make) });
+            }
+            Stmt::If { cond, then, otherwise } => result.push(Stmt::If {
+                cond,
+                then: rewrite_loops(then, axis, make),
+                otherwise: rewrite_loops(otherwise, axis, make),
+            }),
+            Stmt::While { cond, body } => result.push(Stmt::While { cond, body: rewrite_loops(body, axis, make) }),
+            leaf => result.push(leaf),
+        }
+    }
+    result
+}
+
+/// Copies statements with one axis replaced by an index expression.
+struct Replace<'a> {
+    exprs: &'a mut Exprs,
+    from: &'a Exprs,
+    axis: AxisId,
+    index: ExprId,
+    memo: HashMap<ExprId, ExprId>,
+}
+
+impl<'a> Replace<'a> {
+    fn new(exprs: &'a mut Exprs, from: &'a Exprs, axis: AxisId, index: ExprId) -> Self {
+        Self { exprs, from, axis, index, memo: HashMap::new() }
+    }
+
+    fn expr(&mut self, expr: ExprId) -> ExprId {
+        let (axis, index) = (self.axis, self.index);
+        self.exprs.copy(self.from, expr, &mut self.memo, &mut |_, expr| match expr {
+            Expr::Axis(found) if *found == axis => Some(index),
+            _ => None,
+        })
+    }
+
+    fn stmts(&mut self, stmts: &[Stmt]) -> Vec<Stmt> {
+        stmts
+            .iter()
+            .map(|stmt| match stmt {
+                Stmt::Loop { axis, body } => Stmt::Loop { axis: *axis, body: self.stmts(body) },
+                Stmt::Set { var, value } => Stmt::Set { var: *var, value: self.expr(*value) },
+                Stmt::Store { buffer, index, value, guard } => Stmt::Store {
+                    buffer: *buffer,
+                    index: index.iter().map(|&index| self.expr(index)).collect(),
+                    value: self.expr(*value),
+                    guard: guard.map(|guard| self.expr(guard)),
+                },
+                Stmt::If { cond, then, otherwise } => {
+                    Stmt::If { cond: self.expr(*cond), then: self.stmts(then), otherwise: self.stmts(otherwise) }
+                }
+                Stmt::While { cond, body } => Stmt::While { cond: self.expr(*cond), body: self.stmts(body) },
+            })
+            .collect()
+    }
+}
+
+/// Takes a loop out of its place and puts it just inside another that is nested in it perfectly, or outermost.
+fn move_axis(kernel: &mut Kernel, name: &str, inside: Option<&str>) -> Result<()> {
+    let axis = find(kernel, name)?;
+    let inside = inside.map(|inside| find(kernel, inside)).transpose()?;
+    let body = std::mem::take(&mut kernel.body);
+    let mut moved = 0;
+    let mut refused = None;
+    kernel.body = match inside {
+        Some(inside) => rewrite_loops(body, axis, &mut |body| match sink(&body, axis, inside, &kernel.axes) {
+            Ok(body) => {
+                moved += 1;
+                body
+            }
+            Err(error) => {
+                refused = Some(error);
+                vec![Stmt::Loop { axis, body }]
+            }
+        }),
+        None => match hoist(&body, axis, &kernel.axes) {
+            Ok(body) => {
+                moved += 1;
+                body
+            }
+            Err(error) => {
+                refused = Some(error);
+                body
+            }
+        },
+    };
+    match refused {
+        Some(error) => Err(error),
+        None => {
+            ensure!(moved > 0, "there is no loop over {name}");
+            Ok(())
+        }
+    }
+}
+
+/// Whether two loops nested perfectly may change places: not where either must keep its order.
+fn may_swap(axes: &EntityMap<AxisId, Axis>, outer: AxisId, inner: AxisId) -> Result<()> {
+    for axis in [outer, inner] {
+        ensure!(axes[axis].kind != AxisKind::Sequential, "axis {} is sequential", axes[axis].name);
+    }
+    Ok(())
+}
+
+fn sink(body: &[Stmt], axis: AxisId, inside: AxisId, axes: &EntityMap<AxisId, Axis>) -> Result<Vec<Stmt>> {
+    match body {
+        [Stmt::Loop { axis: inner, body }] => {
+            may_swap(axes, axis, *inner)?;
+            let body = if *inner == inside {
+                vec![Stmt::Loop { axis, body: body.clone() }]
+            } else {
+                sink(body, axis, inside, axes)?
+            };
+            Ok(vec![Stmt::Loop { axis: *inner, body }])
+        }
+        _ => bail!("axis {} is not nested perfectly around {}", axes[axis].name, axes[inside].name),
+    }
+}
+
+fn hoist(body: &[Stmt], axis: AxisId, axes: &EntityMap<AxisId, Axis>) -> Result<Vec<Stmt>> {
+    fn without(body: &[Stmt], axis: AxisId, axes: &EntityMap<AxisId, Axis>) -> Result<Vec<Stmt>> {
+        match body {
+            [Stmt::Loop { axis: found, body }] if *found == axis => Ok(body.clone()),
+            [Stmt::Loop { axis: outer, body }] => {
+                may_swap(axes, *outer, axis)?;
+                Ok(vec![Stmt::Loop { axis: *outer, body: without(body, axis, axes)? }])
+            }
+            _ => bail!("axis {} is not nested perfectly", axes[axis].name),
+        }
+    }
+    Ok(vec![Stmt::Loop { axis, body: without(body, axis, axes)? }])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::loops::{BufferId, VarId};
+    use mcc_support::DType;
+
+    /// `for y in 0..7 { for x in 0..5 { a = 0; for k in 0..3 { a = a + b0[y, k] }; b1[y, x] = a } }`.
+    fn sample() -> Kernel {
+        let mut kernel = Kernel::new("k");
+        let y = kernel.axis("y", 7, AxisKind::Spatial);
+        let x = kernel.axis("x", 5, AxisKind::Spatial);
+        let k = kernel.axis("k", 3, AxisKind::Reduce);
+        let a: VarId = kernel.var(DType::F32);
+        let e = &mut kernel.exprs;
+        let (ye, xe, ke) = (e.axis(y), e.axis(x), e.axis(k));
+        let load = e.load(BufferId(0), DType::F32, vec![ye, ke]);
+        let var = e.var(a, DType::F32);
+        let sum = e.binary(Binary::Add, var, load);
+        let zero = e.f32(0.0);
+        let inner = vec![
+            Stmt::Set { var: a, value: zero },
+            Stmt::Loop { axis: k, body: vec![Stmt::Set { var: a, value: sum }] },
+            Stmt::Store { buffer: BufferId(1), index: vec![ye, xe], value: var, guard: None },
+        ];
+        kernel.body = Stmt::loops(&[y, x], inner);
+        kernel
+    }
+
+    /// The loops of a kernel as `y.o(x(k))`.
+    fn shape(kernel: &Kernel, stmts: &[Stmt]) -> String {
+        let parts: Vec<String> = stmts
+            .iter()
+            .filter_map(|stmt| match stmt {
+                Stmt::Loop { axis, body } => Some(format!("{}({})", kernel.axes[*axis].name, shape(kernel, body))),
+                _ => None,
+            })
+            .collect();
+        parts.join(" ")
+    }
+
+    fn check(steps: &[Step], expected: &str) {
+        let mut kernel = sample();
+        apply(&mut kernel, steps).unwrap();
+        assert_eq!(shape(&kernel, &kernel.body), expected);
+    }
+
+    fn split_step(axis: &str, factor: usize) -> Step {
+        Step::Split { axis: axis.into(), factor }
+    }
+
+    fn move_step(axis: &str, inside: &str) -> Step {
+        Step::Move { axis: axis.into(), inside: Some(inside.into()) }
+    }
+
+    #[test]
+    fn splits_with_a_rest_and_moves_both_parts() {
+        check(&[split_step("y", 4)], "y.o(y.i(x(k()))) y.t(x(k()))");
+        check(&[split_step("y", 7)], "y.o(y.i(x(k())))");
+        check(&[split_step("y", 9)], "y.t(x(k()))");
+        let steps = [split_step("y", 4), move_step("y.i", "x"), move_step("y.t", "x"), split_step("x", 2)];
+        check(&steps, "y.o(x.o(x.i(y.i(k()))) x.t(y.i(k()))) x.o(x.i(y.t(k()))) x.t(y.t(k()))");
+        check(&[Step::Move { axis: "x".into(), inside: None }], "x(y(k()))");
+    }
+
+    #[test]
+    fn refuses_what_is_not_nested_perfectly() {
+        let mut kernel = sample();
+        assert!(apply(&mut kernel, &[move_step("x", "k")]).is_err());
+        assert!(apply(&mut kernel, &[move_step("z", "k")]).is_err());
+    }
+}
