@@ -9,7 +9,7 @@ mod tensors;
 use super::Model;
 use super::proto::*;
 
-/// A node with unnamed attributes left to the caller; its name is that of its first output.
+/// A node without attributes, named after its first output.
 pub(crate) fn node(operator: &str, inputs: &[&str], outputs: &[&str]) -> NodeProto {
     NodeProto {
         name: Some(format!("n_{}", outputs.first().copied().unwrap_or_default())),
