@@ -6,6 +6,7 @@ pub mod emit;
 pub mod graph;
 pub mod import;
 pub mod loops;
+pub mod npy;
 pub mod onnx;
 pub mod ops;
 pub mod realize;

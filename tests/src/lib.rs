@@ -1,1 +1,8 @@
+//! What the tests of mcc share: where data lies, reading and comparing tensors, building and running C programs on the host and
+//! under qemu, looking into object files.
 
+pub mod compare;
+pub mod data;
+pub mod harness;
+pub mod machine;
+pub mod object;

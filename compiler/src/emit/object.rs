@@ -172,10 +172,10 @@ impl Writer {
                 self.add_relocation(self.rodata, Relocation { offset: place, symbol, addend: base, flags }, None);
                 continue;
             }
-            // The difference of two symbols, of which the second is the start of the section.
-            let start = self.object.section_symbol(self.rodata);
+            // The difference of two symbols, of which the second is the start of the data.
+            let start = self.symbols[data.symbol];
             let flags = generic(RelocationKind::Absolute, RelocationEncoding::Generic, 32);
-            let addend = base - place as i64;
+            let addend = base - field as i64;
             self.add_relocation(self.rodata, Relocation { offset: place, symbol, addend, flags }, Some(start));
         }
     }
@@ -210,7 +210,8 @@ fn code_reloc(kind: RelocKind, format: BinaryFormat) -> RelocationFlags {
 
 fn binary_format(triple: &Triple) -> BinaryFormat {
     match triple.binary_format {
-        target_lexicon::BinaryFormat::Elf => BinaryFormat::Elf,
+        // Bare metal.
+        target_lexicon::BinaryFormat::Elf | target_lexicon::BinaryFormat::Unknown => BinaryFormat::Elf,
         target_lexicon::BinaryFormat::Macho => BinaryFormat::MachO,
         target_lexicon::BinaryFormat::Coff => BinaryFormat::Coff,
         other => bug!("no object format for {other}"),

@@ -248,6 +248,11 @@ impl<'b> Wire<'b> {
         self.binary(BinaryFn::Le, other)
     }
 
+    /// Of `bool`s, or of the bits of integers.
+    pub fn and(self, other: Self) -> Self {
+        self.binary(BinaryFn::And, other)
+    }
+
     /// Of a `bool`: `then` where it holds.
     pub fn select(self, then: Self, otherwise: Self) -> Self {
         self.builder.add(Op::Select, &[self, then, otherwise])

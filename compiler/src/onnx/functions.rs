@@ -10,14 +10,15 @@ use indexmap::IndexMap;
 use mcc_support::{Error, Result, bail, ensure};
 
 use super::attributes::AttributeValue;
+use super::external::ExternalFiles;
 use super::graph::{Declared, FlatGraph, Initializer, Node, Payload, node_reference};
 use super::proto::{AttributeProto, AttributeType, FunctionProto, GraphProto, NodeProto, OperatorSetIdProto, ValueInfoProto};
 use super::{IR_VERSIONS, Model, OPSETS};
 
 /// Calls and subgraphs inside of each other; files cannot nest deeper than their decoder allows, but chains of calls can.
 const DEPTH: usize = 64;
-/// Most nodes of the flat graphs together, and most bytes of new names: calls within calls multiply.
-const NODES: usize = 1 << 20;
+/// Most calls and nodes inside of them, and most bytes of their names: calls within calls multiply.
+const EXPANSION: usize = 1 << 18;
 const NAME_BYTES: usize = 1 << 28;
 
 /// The main graph of a model, flat. Fails where the model's versions are not known ([`IR_VERSIONS`], [`OPSETS`]), a function
@@ -33,7 +34,7 @@ pub fn flatten(model: &Model) -> Result<FlatGraph<'_>> {
     }
     let mut used = BTreeSet::new();
     collect_names(graph, &mut used);
-    let mut flattener = Flattener { model, functions, used, prefixes: BTreeMap::new(), nodes: 0, name_bytes: 0, depth: 0 };
+    let mut flattener = Flattener { model, functions, used, prefixes: BTreeMap::new(), expansion: 0, name_bytes: 0, depth: 0 };
     let mut scope = Scope { opsets: opsets(&proto.opset_import)?, call: None };
     flattener.graph(graph, &mut scope, true)
 }
@@ -76,7 +77,7 @@ fn opsets(imports: &[OperatorSetIdProto]) -> Result<Opsets<'_>> {
 }
 
 /// Every name that stands for a value or node in a graph of the file, so that new names differ.
-fn collect_names<'a>(graph: &'a GraphProto, names: &mut BTreeSet<String>) {
+fn collect_names(graph: &GraphProto, names: &mut BTreeSet<String>) {
     let sparse = graph.sparse_initializer.iter().filter_map(|sparse| sparse.values.as_ref());
     names.extend(graph.initializer.iter().chain(sparse).map(|tensor| tensor.name().to_string()));
     names.extend(graph.input.iter().map(|input| input.name().to_string()));
@@ -110,7 +111,7 @@ struct Flattener<'a> {
     used: BTreeSet<String>,
     /// How often a prefix was asked for.
     prefixes: BTreeMap<String, usize>,
-    nodes: usize,
+    expansion: usize,
     name_bytes: usize,
     depth: usize,
 }
@@ -201,30 +202,37 @@ impl<'a> Flattener<'a> {
             Some(call) if !proto.name().is_empty() => format!("{}/{}", call.prefix, proto.name()),
             _ => proto.name().to_string(),
         };
+        if scope.call.is_some() {
+            self.expand(1, name.len())?;
+        }
         let inputs = self.names(&proto.input, scope, false)?;
         let outputs = self.names(&proto.output, scope, true)?;
-        self.push(
-            Node { name, domain, operator: proto.op_type(), opset, inputs, outputs, attributes, files: &self.model.files },
-            out,
-        )
+        let files = &self.model.files;
+        out.push(Node { name, domain, operator: proto.op_type(), opset, inputs, outputs, attributes, files });
+        Ok(())
     }
 
-    fn push(&mut self, node: Node<'a>, out: &mut Vec<Node<'a>>) -> Result<()> {
-        self.nodes += 1;
-        self.name_bytes += node.name.len();
-        ensure!(self.nodes <= NODES && self.name_bytes <= NAME_BYTES, "the model's functions expand to more than {NODES} nodes");
-        out.push(node);
+    /// Counts a call, a node inside of one, or a name made for one.
+    fn expand(&mut self, count: usize, name_bytes: usize) -> Result<()> {
+        self.expansion += count;
+        self.name_bytes += name_bytes;
+        ensure!(
+            self.expansion <= EXPANSION && self.name_bytes <= NAME_BYTES,
+            "the model's functions call each other so often that they expand to more than {EXPANSION} nodes"
+        );
         Ok(())
     }
 
     /// Names as the flat graph has them, without empty ones at the end.
     fn names(&mut self, names: &'a [String], scope: &mut Scope<'a>, defines: bool) -> Result<Vec<String>> {
-        let given = names.iter().rposition(|name| !name.is_empty()).map_or(0, |last| last + 1);
-        let mut mapped = Vec::with_capacity(given);
-        for name in &names[..given] {
+        let mut mapped = Vec::with_capacity(names.len());
+        for name in names {
             let is_new = defines && !name.is_empty();
             mapped.push(if is_new { self.define(name, scope)? } else { self.name(name, scope)? });
         }
+        // A function's input that is left out has an empty name too.
+        let given = mapped.iter().rposition(|name| !name.is_empty()).map_or(0, |last| last + 1);
+        mapped.truncate(given);
         Ok(mapped)
     }
 
@@ -257,8 +265,7 @@ impl<'a> Flattener<'a> {
 
     /// A name that no value has, for one that would be called `wish`.
     fn fresh(&mut self, wish: &str) -> Result<String> {
-        self.name_bytes += wish.len();
-        ensure!(self.name_bytes <= NAME_BYTES, "the model's functions expand to too many values");
+        self.expand(0, wish.len())?;
         let mut name = wish.to_string();
         while self.used.contains(&name) {
             let count = self.prefixes.entry(wish.to_string()).or_insert(1);
@@ -324,6 +331,7 @@ impl<'a> Flattener<'a> {
         out: &mut Vec<Node<'a>>,
     ) -> Result<()> {
         self.enter()?;
+        self.expand(1, 0)?;
         let name = function.name();
         let mut stack = scope.call.as_ref().map_or(Vec::new(), |call| call.stack.clone());
         ensure!(!stack.iter().any(|other| std::ptr::eq(*other, function)), "function '{name}' calls itself");
@@ -343,7 +351,8 @@ impl<'a> Flattener<'a> {
             outputs.len()
         );
 
-        let label = if node.name().is_empty() { node.output.first().map_or(name, String::as_str) } else { node.name() };
+        let first_output = node.output.iter().find(|output| !output.is_empty());
+        let label = if node.name().is_empty() { first_output.map_or(name, String::as_str) } else { node.name() };
         let wish = scope.call.as_ref().map_or_else(|| label.to_string(), |call| format!("{}/{label}", call.prefix));
         let prefix = self.prefix(&wish);
         let mut inner = Scope {
@@ -359,18 +368,7 @@ impl<'a> Flattener<'a> {
         for (from, to) in copies {
             let from = self.name(from, &mut inner)?;
             let opset = inner.opsets.get("").copied().unwrap_or(*OPSETS.end());
-            let files = &self.model.files;
-            let copy = Node {
-                name: String::new(),
-                domain: "",
-                operator: "Identity",
-                opset,
-                inputs: vec![from],
-                outputs: vec![to],
-                attributes: Vec::new(),
-                files,
-            };
-            self.push(copy, out)?;
+            out.push(identity(from, to, opset, &self.model.files));
         }
         self.depth -= 1;
         Ok(())
@@ -435,6 +433,11 @@ impl<'a> Flattener<'a> {
         }
         Ok(copies)
     }
+}
+
+fn identity<'a>(from: String, to: String, opset: i64, files: &'a ExternalFiles) -> Node<'a> {
+    let (inputs, outputs, attributes) = (vec![from], vec![to], Vec::new());
+    Node { name: String::new(), domain: "", operator: "Identity", opset, inputs, outputs, attributes, files }
 }
 
 /// What a function imports; for domains that it leaves out, what its caller does.

@@ -167,7 +167,9 @@ impl<'a> FlatGraph<'a> {
                 }
             }
         }
+        let mut seen = BTreeSet::new();
         for output in &self.outputs {
+            ensure!(seen.insert(&output.name) || !is_main, "'{}' is an output twice", output.name);
             if !producers.contains_key(output.name.as_str()) {
                 ensure!(!is_main, "nothing gives the graph's output '{}' a value", output.name);
                 captured.insert(output.name.clone());

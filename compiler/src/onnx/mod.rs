@@ -104,3 +104,6 @@ impl Model {
         file::write(path.as_ref(), &self.encode())
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -85,15 +85,14 @@ fn from_typed(ty: TensorType, proto: &TensorProto) -> Result<Tensor> {
         _ => "int32_data",
     };
     let wanted = if ty.dtype.is_packed() { ty.size_bytes() } else { ty.shape.count() };
-    for (name, count) in typed_fields(proto) {
-        ensure!(name == field || count == 0, "elements are given in {name}, but those of {ty} belong into {field}");
-        ensure!(
-            name != field || count == wanted,
-            "{field} holds {count} elements ({} bytes), but {ty} takes {wanted} ({} bytes)",
-            count * ty.dtype.size_bits().max(8) / 8,
-            ty.size_bytes()
-        );
+    let fields = typed_fields(proto);
+    if let Some((other, _)) = fields.into_iter().find(|(name, count)| *name != field && *count > 0) {
+        return Err(Error::new(format!("elements are given in {other}, but those of {ty} belong into {field}")));
     }
+    let count: usize = fields.into_iter().map(|(_, count)| count).sum();
+    let held = count * ty.dtype.size_bits().max(8) / 8;
+    let size = ty.size_bytes();
+    ensure!(count == wanted, "{field} holds {count} elements ({held} bytes), but {ty} takes {wanted} ({size} bytes)");
     let mut data = Vec::with_capacity(ty.size_bytes());
     match ty.dtype {
         DType::F32 => proto.float_data.iter().for_each(|value| data.extend(value.to_le_bytes())),
@@ -117,8 +116,9 @@ fn from_typed(ty: TensorType, proto: &TensorProto) -> Result<Tensor> {
 
 /// Appends an element that is stored as an `int32`: the bits of a float, two packed integers, or the value.
 fn narrow(dtype: DType, value: i32, data: &mut Vec<u8>) -> Result<()> {
+    let value = if dtype == DType::Bool { i32::from(value != 0) } else { value };
     let (low, high) = match dtype {
-        DType::Bool => return Ok(data.push(u8::from(value != 0))),
+        DType::Bool => (0, 1),
         // Writers differ in whether they extend the sign of a bit pattern.
         DType::F16 | DType::BF16 => (-(1 << 15), (1 << 16) - 1),
         DType::I4 | DType::U4 => (-(1 << 7), (1 << 8) - 1),

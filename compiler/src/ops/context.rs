@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 
-use mcc_support::{DType, Error, Result, Tensor, bug};
+use mcc_support::{DType, Error, Result, Shape, Tensor, bug};
 
 use super::OpDef;
 use crate::graph::{Builder, Wire};
@@ -71,6 +71,16 @@ impl<'n, 'b> NodeContext<'n, 'b> {
     /// The inputs from `first` on, none of which may be left out.
     pub fn inputs_from(&self, first: usize) -> Result<Vec<Wire<'b>>> {
         (first..self.inputs.len()).map(|index| self.input(index)).collect()
+    }
+
+    /// An input of one element, as a scalar.
+    pub fn optional_scalar(&self, index: usize) -> Result<Option<Wire<'b>>> {
+        let Some(wire) = self.optional(index) else { return Ok(None) };
+        let ty = wire.ty();
+        if ty.shape.checked_count() != Some(1) {
+            return Err(self.error(format!("input {index} '{}' must have one element, not {ty}", self.node.inputs[index])));
+        }
+        Ok(Some(wire.reshape(Shape::scalar())))
     }
 
     /// The value of an input of [`OpDef::shape_inputs`].

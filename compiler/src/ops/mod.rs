@@ -4,7 +4,14 @@
 //! `mcc ops` prints and the set of conformance tests that must pass derive from the lists.
 
 pub mod activation;
+pub mod binary;
+pub mod cast;
+pub mod constant;
 pub mod context;
+pub mod gather;
+pub mod shape;
+pub mod slice;
+pub mod unary;
 
 use std::fmt;
 
@@ -47,7 +54,7 @@ fn full_name(domain: &str, name: &str) -> String {
 }
 
 /// Every operator that can be compiled, by family.
-pub static ALL: &[&[&OpDef]] = &[activation::ALL];
+pub static ALL: &[&[&OpDef]] = &[unary::ALL, activation::ALL, binary::ALL, cast::ALL, shape::ALL, slice::ALL, gather::ALL, constant::ALL];
 
 /// All operators, in the order of the lists.
 pub fn all() -> impl Iterator<Item = &'static OpDef> {

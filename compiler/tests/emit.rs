@@ -1,0 +1,267 @@
+//! Objects link as an executable and as a shared library, for every format, and do what their kernels say.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use mcc::emit::{self, BufferPlace, CompiledKernel, CompiledModel, Linked, Port};
+use mcc_kernel::{Address, Arch, Builder, Kernel, Op, Operand, Target, Type};
+use mcc_support::{DType, TensorType};
+use mcc_target_portable::{TARGET, cpu, default_cpu_name};
+use target_lexicon::{Architecture, Triple};
+
+/// `args[2][i] = op(args[0][i], args[1][i])` for `i` from begin to end, on f32.
+fn elementwise(name: &str, op: Op) -> Kernel {
+    let mut builder = Builder::new(name, &[Type::Ptr, Type::I64, Type::I64]);
+    let [table, begin, end] = [0, 1, 2].map(|index| builder.param(index));
+    let [a, b, c] = [0, 8, 16].map(|offset| builder.load_ptr(Address::new(table, offset)));
+    builder.for_loop(Operand::Reg(begin), Operand::Reg(end), 1, &[], |builder, index, _| {
+        let at = |base| Address { base, terms: vec![(index, 4)], displacement: 0 };
+        let x = builder.load(Type::F32, at(a), 4);
+        let y = builder.load(Type::F32, at(b), 4);
+        let result = builder.binary(op.clone(), x, y);
+        builder.store(result, at(c), 4);
+        Vec::new()
+    });
+    builder.finish(None)
+}
+
+fn port(name: &str, c_name: &str, dtype: DType, shape: &[usize]) -> Port {
+    Port { name: name.to_string(), c_name: c_name.to_string(), ty: TensorType::new(dtype, shape) }
+}
+
+fn triple_and_cpu(triple: &str) -> (Triple, mcc_kernel::Cpu) {
+    let triple: Triple = triple.parse().unwrap();
+    let arch = if triple.architecture == Architecture::X86_64 { Arch::X86_64 } else { Arch::Aarch64 };
+    let mut cpu = cpu(arch, default_cpu_name(arch)).unwrap();
+    cpu.windows_abi = triple.operating_system == target_lexicon::OperatingSystem::Windows;
+    (triple, cpu)
+}
+
+/// `y = (x · w + x) · w` over eight elements with `w = 1, 2, …, 8`, by three kernels of which two have the same code.
+fn model(triple: &str) -> Linked {
+    let (triple, cpu) = triple_and_cpu(triple);
+    let place = |index: u64| BufferPlace::Arena(64 * index);
+    let calls = [
+        ("k0_mul", Op::Mul, [BufferPlace::Input(0), BufferPlace::Weights(64), place(0)]),
+        ("k1_add", Op::Add, [place(0), BufferPlace::Input(0), place(1)]),
+        ("k2_mul", Op::Mul, [place(1), BufferPlace::Weights(64), BufferPlace::Output(0)]),
+    ];
+    let kernels = calls.map(|(name, op, args)| CompiledKernel {
+        name: name.to_string(),
+        origins: vec!["node".to_string()],
+        code: TARGET.compile(&elementwise(name, op), &cpu),
+        args: args.to_vec(),
+        extent: 8,
+    });
+    let weights: Vec<u8> = std::iter::repeat_n(0u8, 64).chain((1..=8).flat_map(|w| (w as f32).to_le_bytes())).collect();
+    let model = CompiledModel {
+        name: "net".to_string(),
+        triple,
+        cpu,
+        inputs: vec![port("x:0", "x", DType::F32, &[2, 4])],
+        outputs: vec![port("y", "y", DType::F32, &[8])],
+        kernels: kernels.to_vec(),
+        weights,
+        arena_bytes: 128,
+        arena_lower_bound_bytes: 64,
+        status_offset: None,
+        model_sha256: [7; 32],
+        options: serde_json::json!({}),
+        options_sha256: [9; 32],
+        warnings: Vec::new(),
+    };
+    emit::link(model, &TARGET)
+}
+
+const PROGRAM: &str = r#"
+#include "net.h"
+#include <stdio.h>
+#include <string.h>
+_Alignas(64) static unsigned char arena[NET_ARENA_BYTES + 1];
+int main(void) {
+    float x[NET_INPUT_X_DIM0 * NET_INPUT_X_DIM1], y[NET_OUTPUT_Y_COUNT];
+    for (int i = 0; i < 8; i++) x[i] = (float)i - 3;
+    const net_inputs in = {x};
+    const net_outputs out = {y};
+    if (net_run(&in, &out, arena) != MCC_OK) return 1;
+    for (int i = 0; i < 8; i++)
+        if (y[i] != (x[i] * (float)(i + 1) + x[i]) * (float)(i + 1)) return 2;
+    if (net_run(&in, &out, NULL) != MCC_ERROR_ARENA || net_run(&in, &out, arena + 1) != MCC_ERROR_ARENA) return 3;
+    mcc_call call;
+    memset(&call, 0, sizeof call);
+    call.size = 47;
+    if (net_call(&call) != MCC_ERROR_CALL_SIZE) return 4;
+    call.size = sizeof call;
+    if (net_call(&call) != (net_model.cpu_features ? MCC_ERROR_CPU : MCC_ERROR_ARENA)) return 5;
+    const void *inputs[] = {x};
+    void *outputs[] = {y};
+    call.cpu_features = mcc_cpu_features(); call.inputs = inputs; call.outputs = outputs; call.arena = arena;
+    memset(y, 0, sizeof y);
+    if (mcc_model_call(&net_model)(&call) != MCC_OK || y[0] != (x[0] + x[0])) return 6;
+    const mcc_tensor_info *info = mcc_model_input(&net_model, 0);
+    if (strcmp(mcc_tensor_name(info), "x:0") || info->rank != 2 || mcc_tensor_dims(info)[1] != 4 || info->dtype != MCC_F32) return 7;
+    if (strcmp(mcc_model_name(&net_model), "net") || net_model.weights_bytes != 96 || net_model.model_sha256[31] != 7) return 8;
+    if (((const float *)mcc_at(&net_model.weights))[17] != 2.0f || (uintptr_t)mcc_at(&net_model.weights) % 64) return 9;
+    if (net_model.options_sha256[31] != 9 || net_model.stack_bytes != NET_STACK_BYTES || net_model.arena_bytes != NET_ARENA_BYTES) return 10;
+    puts("all is as it should be");
+    return 0;
+}
+"#;
+
+fn write_model(folder: &Path, linked: &Linked) {
+    fs::write(folder.join("net.o"), linked.object()).unwrap();
+    fs::write(folder.join("libnet.a"), linked.static_library()).unwrap();
+    fs::write(folder.join("net.h"), linked.header()).unwrap();
+    fs::write(folder.join("mcc.h"), mcc_runtime::HEADER).unwrap();
+    fs::write(folder.join("main.c"), PROGRAM).unwrap();
+}
+
+fn output(folder: &Path, command: &str) -> String {
+    let out = Command::new("sh").arg("-c").arg(command).current_dir(folder).output().unwrap();
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(out.status.success(), "{command}: {}\n{text}{}", out.status, String::from_utf8_lossy(&out.stderr));
+    text
+}
+
+fn exists(tool: &str) -> bool {
+    Command::new(tool).arg("--version").output().is_ok_and(|out| out.status.success())
+}
+
+/// Links and runs the model in all ways, and looks at what the object is made of.
+fn check_elf(triple: &str, prefix: &str, run: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    write_model(folder, &model(triple));
+    let gcc = if prefix.is_empty() { "cc".to_string() } else { format!("{prefix}gcc") };
+    let flags = "-std=c11 -Wall -Wextra -Wpedantic -Werror -Wl,--fatal-warnings";
+    for link in ["-pie -fPIE main.c net.o", "-no-pie -fno-pie main.c net.o", "-static main.c -L. -lnet", "-O2 main.c -L. -lnet"] {
+        let out = output(folder, &format!("{gcc} {flags} {link} -o main && {run} ./main"));
+        assert_eq!(out, "all is as it should be\n", "{link}");
+    }
+    assert_eq!(output(folder, &format!("{prefix}nm -u net.o")), "");
+    let exported = output(folder, &format!("{prefix}nm -g net.o"));
+    let names: Vec<&str> = exported.lines().filter_map(|line| line.split(' ').nth(2)).collect();
+    assert_eq!(names, ["net_call", "net_model"]);
+    let sections = output(folder, &format!("{prefix}readelf -SW net.o"));
+    let flags = sections.lines().filter_map(|line| line.split(']').nth(1)?.split_whitespace().nth(6).map(str::to_string));
+    assert!(!flags.clone().any(|flag| flag.starts_with('W')), "a section is writable:\n{sections}");
+    assert!(flags.clone().any(|flag| flag == "AX") && sections.contains(".note.GNU-stack"), "{sections}");
+    output(folder, &format!("{gcc} -shared -nostdlib -Wl,--fatal-warnings net.o -o libnet.so"));
+    let relocations = output(folder, &format!("{prefix}readelf -rW libnet.so"));
+    assert!(relocations.contains("no relocations"), "{relocations}");
+    let again = model(triple).object();
+    assert_eq!(again, fs::read(folder.join("net.o")).unwrap(), "the same bytes again");
+}
+
+#[test]
+fn elf_for_x86_64() {
+    check_elf("x86_64-unknown-linux-gnu", "", "");
+}
+
+#[test]
+fn elf_for_aarch64() {
+    if exists("aarch64-linux-gnu-gcc") && exists("qemu-aarch64") {
+        check_elf("aarch64-unknown-linux-gnu", "aarch64-linux-gnu-", "qemu-aarch64 -L /usr/aarch64-linux-gnu");
+    } else {
+        eprintln!("not run: needs aarch64-linux-gnu-gcc and qemu-aarch64");
+    }
+}
+
+/// The linker of LLVM that comes with Rust.
+fn lld() -> Option<std::path::PathBuf> {
+    let sysroot = Command::new("rustc").args(["--print", "sysroot"]).output().ok()?;
+    let sysroot = String::from_utf8(sysroot.stdout).ok()?;
+    let lld = Path::new(sysroot.trim()).join("lib/rustlib/x86_64-unknown-linux-gnu/bin/rust-lld");
+    lld.exists().then_some(lld)
+}
+
+/// Follows the description's distances in a linked file whose first segment, from the file's start, holds code and constants.
+fn check_distances(linked: &Linked, file: &[u8]) {
+    let start = file.windows(8).position(|bytes| bytes == [168, 0, 0, 0, 1, 0, 0, 0]).expect("a description");
+    let follow = |field: usize| {
+        let at = start + field;
+        at.wrapping_add_signed(i32::from_le_bytes(file[at..at + 4].try_into().unwrap()) as isize)
+    };
+    let (call, weights) = (follow(32), follow(36));
+    assert_eq!(file[call..call + 4], linked.functions[0].1.bytes[..4]);
+    assert_eq!(file[weights..weights + 96], linked.model.weights[..]);
+    assert_eq!(weights % 64, 0);
+}
+
+#[test]
+fn mach_o_and_coff_link() {
+    let Some(lld) = lld() else { return eprintln!("not run: needs rust-lld") };
+    let lld = lld.display();
+    let apple = "-flavor darwin -dylib -platform_version macos 11.0 11.0 -undefined error -fatal_warnings";
+    for (triple, link) in [
+        ("x86_64-apple-darwin", format!("{lld} {apple} -arch x86_64 net.o -o net.dylib")),
+        ("aarch64-apple-darwin", format!("{lld} {apple} -arch arm64 net.o -o net.dylib")),
+        ("x86_64-pc-windows-msvc", format!("{lld} -flavor link /dll /noentry /wx /export:net_call /export:net_model,DATA net.o /out:net.dll")),
+        ("aarch64-unknown-none", format!("{lld} -flavor gnu -r net.o -o all.o")),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let linked = model(triple);
+        write_model(folder.path(), &linked);
+        output(folder.path(), &link);
+        if let Ok(file) = fs::read(folder.path().join("net.dylib")) {
+            check_distances(&linked, &file);
+        }
+    }
+}
+
+/// A header is clean C and C++ whatever the tensors are.
+#[test]
+fn headers_compile_cleanly() {
+    let (triple, cpu) = triple_and_cpu("x86_64-unknown-linux-gnu");
+    let every_type: Vec<_> = DType::ALL.iter().map(|&dtype| (dtype.name(), dtype, vec![3usize])).collect();
+    let odd = vec![
+        ("int", DType::F32, vec![]),
+        ("class", DType::F32, vec![0, 4]),
+        ("x*/y", DType::U8, vec![1]),
+        ("x/*y", DType::U8, vec![1]),
+        ("x\ny\\", DType::I64, vec![2]),
+        ("??/", DType::I64, vec![2]),
+        ("2nd", DType::I4, vec![]),
+        ("NULL", DType::Bool, vec![]),
+        ("", DType::F16, vec![1, 1, 1, 1, 1, 1, 1]),
+        ("日本", DType::F16, vec![1]),
+        ("ODD_ARENA_BYTES", DType::F16, vec![1]),
+    ];
+    for (inputs, outputs) in [(&every_type, &odd), (&odd, &every_type), (&vec![], &odd), (&vec![], &vec![])] {
+        let ports = |kind, tensors: &[(&str, DType, Vec<usize>)]| -> Vec<Port> {
+            let names = emit::tensor_names("odd", kind, tensors.iter().map(|(name, ..)| *name));
+            tensors.iter().zip(names).map(|((name, dtype, shape), c_name)| port(name, &c_name, *dtype, shape)).collect()
+        };
+        let model = CompiledModel {
+            name: "odd".to_string(),
+            inputs: ports("input", inputs),
+            outputs: ports("output", outputs),
+            kernels: Vec::new(),
+            weights: Vec::new(),
+            arena_bytes: 0,
+            arena_lower_bound_bytes: 0,
+            triple: triple.clone(),
+            cpu: cpu.clone(),
+            status_offset: None,
+            model_sha256: [0; 32],
+            options: serde_json::json!({}),
+            options_sha256: [0; 32],
+            warnings: Vec::new(),
+        };
+        let linked = emit::link(model, &TARGET);
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        fs::write(folder.join("odd.h"), linked.header()).unwrap();
+        fs::write(folder.join("odd.o"), linked.object()).unwrap();
+        fs::write(folder.join("mcc.h"), mcc_runtime::HEADER).unwrap();
+        let program = "#include \"odd.h\"\n#include \"odd.h\"\n\
+            int main(void) { odd_inputs in; odd_outputs out; (void)in; (void)out; return odd_run(&in, &out, NULL); }\n";
+        for file in ["main.c", "main.cc"] {
+            fs::write(folder.join(file), program).unwrap();
+        }
+        let strict = "-Wall -Wextra -Wpedantic -Wshadow -Wno-maybe-uninitialized -Wno-uninitialized -Werror";
+        output(folder, &format!("cc -std=c11 {strict} main.c odd.o -o main && ./main"));
+        output(folder, &format!("c++ -std=c++17 {strict} main.cc odd.o -o main && ./main"));
+    }
+}

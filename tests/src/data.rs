@@ -1,0 +1,221 @@
+//! Test data: committed in `tests/data`, or in the cache folder that `tests/tools/setup.py` fills.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use mcc_support::{Tensor, TensorType};
+use npyz::npz::NpzArchive;
+use serde::Deserialize;
+
+/// `tests/data`.
+pub fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("data")
+}
+
+/// The folder of what is fetched: `$MCC_CACHE`, else `mcc` in the user's cache folder.
+pub fn cache() -> PathBuf {
+    let from = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    from("MCC_CACHE")
+        .or_else(|| Some(from("XDG_CACHE_HOME").or_else(|| Some(from("HOME")?.join(".cache")))?.join("mcc")))
+        .expect("HOME is set")
+}
+
+/// A file or folder of the cache; where it is missing, the tests were started without their set-up.
+fn cached(path: impl AsRef<Path>) -> PathBuf {
+    let path = cache().join(path);
+    assert!(path.exists(), "{} is missing: run tests/tools/setup.py, as ./test does", path.display());
+    path
+}
+
+fn read(path: &Path) -> Vec<u8> {
+    fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> T {
+    serde_json::from_slice(&read(path)).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The arrays of a `.npz` file by name.
+pub fn npz(path: &Path) -> BTreeMap<String, Tensor> {
+    let fail = |error: &dyn std::fmt::Display| -> ! { panic!("{}: {error}", path.display()) };
+    let mut archive = NpzArchive::open(path).unwrap_or_else(|error| fail(&error));
+    let names: Vec<String> = archive.array_names().map(String::from).collect();
+    names
+        .into_iter()
+        .map(|name| {
+            let file = archive.by_name(&name).unwrap_or_else(|error| fail(&error)).expect("a name that was listed");
+            let tensor = mcc::npy::from_npy(file).unwrap_or_else(|error| fail(&error));
+            (name, tensor)
+        })
+        .collect()
+}
+
+/// Inputs and right outputs of one run, by the names of the model.
+#[derive(Clone, Debug)]
+pub struct Example {
+    pub inputs: BTreeMap<String, Tensor>,
+    pub outputs: BTreeMap<String, Tensor>,
+}
+
+impl Example {
+    /// From an archive of `in_<name>` and `out_<name>`.
+    pub fn read(path: &Path) -> Self {
+        let mut example = Example { inputs: BTreeMap::new(), outputs: BTreeMap::new() };
+        for (name, tensor) in npz(path) {
+            if let Some(name) = name.strip_prefix("in_") {
+                example.inputs.insert(name.to_string(), tensor);
+            } else if let Some(name) = name.strip_prefix("out_") {
+                example.outputs.insert(name.to_string(), tensor);
+            } else {
+                panic!("{}: array '{name}' is neither input nor output", path.display());
+            }
+        }
+        example
+    }
+}
+
+/// A trained model with what ONNX Runtime computes for it.
+#[derive(Clone, Debug)]
+pub struct Reference {
+    pub name: String,
+    pub model: PathBuf,
+    pub examples: Vec<Example>,
+    /// Whether it is small enough to run under qemu.
+    pub emulated: bool,
+}
+
+/// The digit models and the models of `zoo.json` that tests run.
+pub fn references() -> Vec<Reference> {
+    #[derive(Deserialize)]
+    struct Entry {
+        name: String,
+        model: PathBuf,
+        sets: Vec<PathBuf>,
+        test: Vec<String>,
+    }
+    let entries: Vec<Entry> = read_json(&cached("reference/index.json"));
+    entries
+        .into_iter()
+        .map(|entry| Reference {
+            model: if entry.model.starts_with("zoo") { cached(&entry.model) } else { folder().join(&entry.model) },
+            examples: entry.sets.iter().map(|set| Example::read(&cached(Path::new("reference").join(set)))).collect(),
+            emulated: entry.test.iter().any(|place| place == "emulated"),
+            name: entry.name,
+        })
+        .collect()
+}
+
+/// A small model distilled from a bug report; the fields are those of `cases/index.json`, see `tests/data/README.md`.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Case {
+    pub name: String,
+    pub checks: String,
+    pub operators: Vec<String>,
+    pub opset: i64,
+    pub expected: Expected,
+    pub also_right: Option<Expected>,
+    #[serde(default)]
+    pub unspecified: BTreeMap<String, Vec<usize>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum Expected {
+    Values { rtol: f64, atol: f64 },
+    Error { names: Vec<String> },
+}
+
+impl Case {
+    pub fn model(&self) -> PathBuf {
+        folder().join(format!("cases/{}.onnx", self.name))
+    }
+
+    /// Inputs, and the right outputs where there are any.
+    pub fn example(&self) -> Example {
+        Example::read(&folder().join(format!("cases/{}.npz", self.name)))
+    }
+}
+
+pub fn cases() -> Vec<Case> {
+    read_json(&folder().join("cases/index.json"))
+}
+
+/// One of the ONNX backend node tests. The `.pb` files hold a TensorProto each (a SequenceProto or OptionalProto where the model
+/// says so), in the order of the model's inputs and outputs.
+#[derive(Clone, Debug)]
+pub struct NodeTest {
+    pub name: String,
+    pub model: PathBuf,
+    pub sets: Vec<NodeTestSet>,
+}
+
+#[derive(Clone, Debug)]
+pub struct NodeTestSet {
+    pub inputs: Vec<PathBuf>,
+    pub outputs: Vec<PathBuf>,
+}
+
+/// All of them, by name.
+pub fn node_tests() -> Vec<NodeTest> {
+    let subfolders = |path: &Path| -> Vec<PathBuf> {
+        let entries = fs::read_dir(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let mut paths: Vec<PathBuf> =
+            entries.map(|entry| entry.expect("a folder can be read").path()).filter(|path| path.is_dir()).collect();
+        paths.sort();
+        paths
+    };
+    let files = |folder: &Path, kind: &str| -> Vec<PathBuf> {
+        (0..).map(|index| folder.join(format!("{kind}_{index}.pb"))).take_while(|path| path.exists()).collect()
+    };
+    let tests = subfolders(&cached("onnx-node"));
+    tests
+        .into_iter()
+        .map(|path| NodeTest {
+            name: path.file_name().expect("a folder has a name").to_string_lossy().into_owned(),
+            model: path.join("model.onnx"),
+            sets: subfolders(&path)
+                .iter()
+                .map(|set| NodeTestSet { inputs: files(set, "input"), outputs: files(set, "output") })
+                .collect(),
+        })
+        .collect()
+}
+
+/// Images of digits, as the digit models take them.
+#[derive(Clone, Debug)]
+pub struct Digits {
+    images: Vec<u8>,
+    pub labels: Vec<u8>,
+}
+
+impl Digits {
+    const PIXELS: usize = 28 * 28;
+
+    /// Image `index` as f32[1,1,28,28], in 0 … 1.
+    pub fn image(&self, index: usize) -> Tensor {
+        let pixels: Vec<f32> =
+            self.images[index * Self::PIXELS..][..Self::PIXELS].iter().map(|&p| f32::from(p) / 255.0).collect();
+        Tensor::from_elements([1, 1, 28, 28], &pixels)
+    }
+}
+
+/// The 20 committed images.
+pub fn digits() -> Digits {
+    let array = |name: &str| {
+        let path = folder().join("digits").join(name);
+        mcc::npy::read(&path).unwrap_or_else(|error| panic!("{error}")).elements::<u8>()
+    };
+    Digits { images: array("images.npy"), labels: array("labels.npy") }
+}
+
+/// The 10,000 images of the MNIST test set.
+pub fn mnist() -> Digits {
+    let idx = |name: &str, header_bytes: usize| read(&cached(Path::new("mnist").join(name)))[header_bytes..].to_vec();
+    Digits { images: idx("t10k-images-idx3-ubyte", 16), labels: idx("t10k-labels-idx1-ubyte", 8) }
+}
+
+/// The element types and shapes of tensors.
+pub fn types<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Vec<TensorType> {
+    tensors.into_iter().map(|tensor| tensor.ty().clone()).collect()
+}
