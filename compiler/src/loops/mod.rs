@@ -6,6 +6,8 @@
 
 pub mod expr;
 pub mod linear;
+pub mod primitive;
+pub mod scalar;
 
 use mcc_support::{DType, EntityMap, Tensor, TensorType, entity_id};
 
