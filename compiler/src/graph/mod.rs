@@ -7,6 +7,8 @@ pub mod build;
 pub mod infer;
 pub mod interp;
 pub mod op;
+pub mod text;
+pub mod verify;
 
 use mcc_support::{EntityMap, Tensor, TensorType, entity_id};
 
