@@ -20,5 +20,6 @@ mod attributes;
 mod parse;
 mod print;
 
+pub use attributes::{name as op_name, print as op_attributes};
 pub use parse::parse;
 pub use print::to_text;
