@@ -8,6 +8,7 @@ pub mod expr;
 pub mod linear;
 pub mod primitive;
 pub mod scalar;
+pub mod simplify;
 
 use mcc_support::{DType, EntityMap, Tensor, TensorType, entity_id};
 
