@@ -11,3 +11,5 @@ pub mod onnx;
 pub mod ops;
 pub mod passes;
 pub mod realize;
+pub mod targets;
+pub mod tools;

@@ -1,0 +1,4 @@
+//! The command and what it is made of.
+
+pub mod exec;
+pub mod npy;
