@@ -45,6 +45,13 @@ fn neoverse_n1() {
 }
 
 #[test]
+fn windows_abi() {
+    let mut cpu = cpu(Arch::X86_64, "x86-64-v2").unwrap();
+    cpu.windows_abi = true;
+    mcc_conformance::check(&TARGET, &cpu, 50);
+}
+
+#[test]
 fn strict_alignment() {
     let mut cpu = cpu(Arch::Aarch64, "armv8-a").unwrap();
     cpu.strict_alignment = true;

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use mcc_kernel::{Arch, Cpu, RelocKind, Target};
+use mcc_kernel::{Arch, Code, Cpu, RelocKind, Target};
 
 use crate::case::{Case, Outcome};
 
@@ -54,17 +54,22 @@ fn execute(command: &mut Command, help: &str) -> Output {
     command.output().unwrap_or_else(|error| panic!("{program}: {error}; to install it: {help}"))
 }
 
-/// The outcome of each case.
+/// The outcome of each case. No case may take more stack than its functions state together.
 pub(crate) fn run(target: &dyn Target, cpu: &Cpu, cases: &[Case]) -> Vec<Outcome> {
     let tools = tools(cpu.arch);
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = |name: &str| folder.path().join(name);
     let write = |name: &str, bytes: &[u8]| std::fs::write(path(name), bytes).expect("the temporary folder is writable");
-    write("cases.s", assembly(target, cpu, cases).as_bytes());
+    let compile = |case: &Case| case.kernels.iter().map(|kernel| target.compile(kernel, cpu)).collect();
+    let code: Vec<Vec<Code>> = cases.iter().map(compile).collect();
+    write("cases.s", assembly(cases, &code).as_bytes());
     write("main.c", MAIN.as_bytes());
     write("input", &input(cases));
     let mut build = Command::new(tools.compiler);
-    build.args(["-O1", "-static", "-o"]).arg(path("program")).arg(path("main.c")).arg(path("cases.s"));
+    if cpu.windows_abi {
+        build.arg("-DKERNEL_ABI=__attribute__((ms_abi))");
+    }
+    build.args(["-O1", "-fno-stack-protector", "-fPIE", "-static-pie", "-Wl,-z,text", "-o"]).arg(path("program")).arg(path("main.c")).arg(path("cases.s"));
     let built = execute(&mut build, tools.help);
     assert!(built.status.success(), "{}: {}", tools.compiler, String::from_utf8_lossy(&built.stderr));
     let mut command = match tools.emulator {
@@ -80,17 +85,22 @@ pub(crate) fn run(target: &dyn Target, cpu: &Cpu, cases: &[Case]) -> Vec<Outcome
     let failed = cases.get(outcomes.len()).map_or("none", |case| &case.name);
     let message = String::from_utf8_lossy(&ran.stderr);
     assert!(ran.status.success(), "{} for {}: in {failed}: {}: {message}", target.name(), cpu.name, ran.status);
-    outcomes
+    for ((case, code), (_, used)) in cases.iter().zip(&code).zip(&outcomes) {
+        // The caller gives functions of Windows room for the arguments that are passed in registers.
+        let home_bytes = if cpu.windows_abi { 32 } else { 0 };
+        let stated = home_bytes + code.iter().map(|code| code.stack_bytes).sum::<u32>();
+        assert!(*used <= stated, "{} for {}: {} took {used} bytes of stack, not {stated}", target.name(), cpu.name, case.name);
+    }
+    outcomes.into_iter().map(|(outcome, _)| outcome).collect()
 }
 
 /// All kernels and their data as the assembler's text, and a table of those that are run.
-fn assembly(target: &dyn Target, cpu: &Cpu, cases: &[Case]) -> String {
+fn assembly(cases: &[Case], code: &[Vec<Code>]) -> String {
     let mut text = String::from(".text\n");
     let mut table = String::from(".section .data.rel.ro,\"aw\"\n.balign 8\n.globl case_table\ncase_table:\n");
     for (index, case) in cases.iter().enumerate() {
         writeln!(table, ".quad case{index}_{}", case.kernels[0].name).expect("strings take every text");
-        for kernel in &case.kernels {
-            let code = target.compile(kernel, cpu);
+        for (kernel, code) in case.kernels.iter().zip(&code[index]) {
             writeln!(text, ".balign {}\ncase{index}_{}:", code.align_bytes, kernel.name).expect("strings take every text");
             for reloc in &code.relocs {
                 let kind = match reloc.kind {
@@ -135,16 +145,17 @@ fn input(cases: &[Case]) -> Vec<u8> {
     bytes
 }
 
-/// Of the cases that ran to their end.
-fn outcomes(path: &Path, cases: &[Case]) -> Vec<Outcome> {
+/// Of the cases that ran to their end, with the bytes of stack that they took.
+fn outcomes(path: &Path, cases: &[Case]) -> Vec<(Outcome, u32)> {
     let bytes = std::fs::read(path).unwrap_or_default();
     let mut rest = bytes.as_slice();
     let mut outcomes = Vec::new();
     for case in cases {
-        let size = 4 + case.buffers.iter().map(|buffer| buffer.bytes.len()).sum::<usize>();
+        let size = 8 + case.buffers.iter().map(|buffer| buffer.bytes.len()).sum::<usize>();
         let Some((own, more)) = rest.split_at_checked(size) else { break };
         rest = more;
-        let (status, mut held) = own.split_at(4);
+        let (header, mut held) = own.split_at(8);
+        let word = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("4 bytes"));
         let mut buffers = Vec::new();
         for buffer in &case.buffers {
             let (own, more) = held.split_at(buffer.bytes.len());
@@ -152,8 +163,8 @@ fn outcomes(path: &Path, cases: &[Case]) -> Vec<Outcome> {
             held = more;
         }
         // What a kernel without a result leaves in the register is nothing.
-        let status = if case.kernels[0].result.is_some() { i32::from_le_bytes(status.try_into().expect("4 bytes")) } else { 0 };
-        outcomes.push(Outcome { status, buffers });
+        let status = if case.kernels[0].result.is_some() { word(0) as i32 } else { 0 };
+        outcomes.push((Outcome { status, buffers }, word(4)));
     }
     outcomes
 }

@@ -1,13 +1,17 @@
-// Runs every case of the input file and writes what it returned and what its buffers hold to the output file.
+// Runs every case of the input file and writes to the output file what it returned, how much stack it took, and what its buffers
+// hold.
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-typedef int32_t (*kernel)(void *table, int64_t begin, int64_t end);
+#ifndef KERNEL_ABI
+#define KERNEL_ABI
+#endif
+typedef int32_t (KERNEL_ABI *kernel)(void *table, int64_t begin, int64_t end);
 extern kernel const case_table[];
 
-enum { GUARD_BYTES = 64, GUARD = 0xa5, MAX_BUFFERS = 64 };
+enum { GUARD_BYTES = 64, GUARD = 0xa5, MAX_BUFFERS = 64, STACK_BYTES = 1 << 16 };
 
 static uint64_t number(FILE *file) {
     uint64_t value;
@@ -21,6 +25,19 @@ static void check_guard(const unsigned char *guard, uint64_t index, uint64_t buf
         fprintf(stderr, "case %llu wrote outside of buffer %llu\n", (unsigned long long)index, (unsigned long long)buffer);
         exit(4);
     }
+}
+
+// The stack below the caller is painted before a kernel runs; afterwards, the lowest place without paint tells how much it took.
+static __attribute__((noinline)) void paint_stack(void) {
+    volatile unsigned char stack[STACK_BYTES];
+    for (int i = 0; i < STACK_BYTES; i++) stack[i] = GUARD;
+}
+
+static __attribute__((noinline)) uint32_t used_stack(void) {
+    volatile unsigned char stack[STACK_BYTES];
+    int i = 0;
+    while (i < STACK_BYTES && stack[i] == GUARD) i++;
+    return STACK_BYTES - i;
 }
 
 int main(int argc, char **argv) {
@@ -45,8 +62,11 @@ int main(int argc, char **argv) {
             memset(buffers[i] + sizes[i], GUARD, GUARD_BYTES);
             if (sizes[i] && fread(buffers[i], sizes[i], 1, input) != 1) return 3;
         }
+        paint_stack();
         int32_t status = case_table[index](buffers, begin, end);
+        uint32_t stack = used_stack();
         fwrite(&status, 4, 1, output);
+        fwrite(&stack, 4, 1, output);
         for (uint64_t i = 0; i < count; i++) {
             check_guard(buffers[i] - GUARD_BYTES, index, i);
             check_guard(buffers[i] + sizes[i], index, i);

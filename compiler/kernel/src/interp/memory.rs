@@ -64,9 +64,10 @@ impl Memory {
     }
 
     fn push(&mut self, bytes: Vec<u8>, undefined: Vec<bool>, align_bytes: usize) -> Pointer {
-        assert!(align_bytes.is_power_of_two(), "an alignment is a power of two");
+        assert!(align_bytes.is_power_of_two() && align_bytes < 1 << (REGION_BITS - 1), "an alignment of {align_bytes} bytes");
         let index = self.regions.len() as u64 + 1;
-        let start = (index << REGION_BITS) + align_bytes as u64;
+        // In the middle, so that an access before its start is told of it too.
+        let start = (index << REGION_BITS) + (1 << (REGION_BITS - 1)) + align_bytes as u64;
         self.regions.push(Region { start, bytes, undefined, is_constant: false });
         Pointer(start)
     }
