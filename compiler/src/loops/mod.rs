@@ -6,6 +6,7 @@
 
 pub mod expr;
 pub mod linear;
+pub mod lower;
 pub mod primitive;
 pub mod scalar;
 pub mod simplify;

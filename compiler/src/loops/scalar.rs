@@ -22,7 +22,7 @@ use mcc_support::{DType, bug};
 use super::expr::{Binary, Expr, ExprId, Exprs, Unary};
 use super::{VarId, primitive};
 use crate::graph::op::{BinaryFn, ReduceFn, UnaryFn};
-pub use map::{Function, map};
+pub use map::{Function, eval, map, read, write};
 use value::{Value, formula};
 
 fn is_short_float(dtype: DType) -> bool {
@@ -51,6 +51,11 @@ pub fn select(exprs: &mut Exprs, cond: ExprId, a: ExprId, b: ExprId) -> ExprId {
 /// As the op `Cast`.
 pub fn cast(exprs: &mut Exprs, to: DType, x: ExprId) -> ExprId {
     formula(exprs, [x], |[x]| convert::convert(x, to))
+}
+
+/// To a packed dtype, whose value is then held in a byte: an `i8` for `i4`, a `u8` for `u4`.
+pub fn narrow(exprs: &mut Exprs, to: DType, x: ExprId) -> ExprId {
+    formula(exprs, [x], |[x]| convert::narrow(x, to))
 }
 
 /// The dtype in which values of `dtype` are summed and multiplied up: f32 for the floats of 16 bits, otherwise itself.

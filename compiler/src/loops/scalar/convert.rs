@@ -14,12 +14,12 @@ pub fn convert(x: Value<'_>, to: DType) -> Value<'_> {
         _ if is_cast(from, to) => x.cast(to),
         (DType::I4, _) => convert(x.cast(DType::I8), to),
         (DType::U4, _) => convert(x.cast(DType::U8), to),
-        (DType::Bool, _) => from_bool(x, to),
+        (DType::Bool, _) if !to.is_packed() => from_bool(x, to),
         (DType::F16, _) => convert(half_to_single(x), to),
         (DType::BF16, _) => convert(brain_to_single(x), to),
+        (_, DType::I4 | DType::U4) => narrow(x, to).cast(to),
         (_, DType::Bool) if from.is_float() => x.ne(0.0),
         (_, DType::Bool) => x.ne(0),
-        (_, DType::I4 | DType::U4) => to_nibble(x, to),
         (_, DType::F16) => single_to_half(single_to_odd(x)),
         (_, DType::BF16) => single_to_brain(single_to_odd(x)),
         // Integers of 8 and 16 bits.
@@ -40,10 +40,6 @@ fn from_bool(x: Value<'_>, to: DType) -> Value<'_> {
         let bits = x.then(x.bits_of(DType::U16, one), x.bits_of(DType::U16, 0));
         return bits.bitcast(to);
     }
-    if to.is_packed() {
-        let byte = if to == DType::I4 { DType::I8 } else { DType::U8 };
-        return from_bool(x, byte).cast(to);
-    }
     x.then(x.bits_of(to, one), x.bits_of(to, 0))
 }
 
@@ -53,16 +49,18 @@ fn saturate(x: Value<'_>, to: DType) -> Value<'_> {
     x.max(least as i64).min(most as i64).cast(to)
 }
 
-/// To the low four bits, or saturating from floats.
-fn to_nibble(x: Value<'_>, to: DType) -> Value<'_> {
+/// To four bits, held in a byte: saturating from floats, otherwise the low ones.
+pub fn narrow(x: Value<'_>, to: DType) -> Value<'_> {
     let byte = if to == DType::I4 { DType::I8 } else { DType::U8 };
-    let x = if x.dtype().is_float() {
+    if x.dtype() == DType::Bool {
+        return from_bool(x, byte);
+    }
+    if x.dtype().is_float() {
         let (least, most) = to.integer_range();
-        convert(x, DType::I32).max(least as i64).min(most as i64)
-    } else {
-        x
-    };
-    x.cast(byte).cast(to)
+        return convert(x, DType::I32).max(least as i64).min(most as i64).cast(byte);
+    }
+    let low = convert(x, byte);
+    if to == DType::I4 { low.shl(4).shr(4) } else { low.and(15) }
 }
 
 /// A number to f32 such that a later rounding to 16 bits gives what one rounding of the number would: where f32 does not hold it,
