@@ -69,11 +69,13 @@ fn two_models_run_however_they_are_linked() {
 #[test]
 fn every_fault_is_noticed() {
     for machine in Machine::ALL {
-        for (fault, message) in FAULTS {
-            let folder = TempDir::new().unwrap();
-            let objects = sample(machine, "sample", 2, fault, folder.path());
-            let harness = Harness::build(machine, Link::Pie, &["sample"], &objects, folder.path());
-            match harness.run(&[record(0, 1.0)], 1) {
+        let folder = TempDir::new().unwrap();
+        let names = FAULTS.map(|(fault, _)| format!("sample_{}", fault.to_lowercase()));
+        let objects: Vec<PathBuf> =
+            FAULTS.iter().zip(&names).flat_map(|((fault, _), name)| sample(machine, name, 2, fault, folder.path())).collect();
+        let harness = Harness::build(machine, Link::Pie, &names.each_ref().map(String::as_str), &objects, folder.path());
+        for (index, (fault, message)) in FAULTS.into_iter().enumerate() {
+            match harness.run(&[record(index, 1.0)], 1) {
                 Err(error) => assert!(error.contains(message), "{machine:?} {fault}: {error}"),
                 Ok(_) => panic!("{machine:?} {fault} went unnoticed"),
             }

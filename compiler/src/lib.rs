@@ -9,4 +9,7 @@ pub mod loops;
 pub mod npy;
 pub mod onnx;
 pub mod ops;
+pub mod passes;
 pub mod realize;
+pub mod targets;
+pub mod tools;

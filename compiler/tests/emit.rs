@@ -6,7 +6,8 @@ use std::process::Command;
 
 use mcc::emit::{self, BufferPlace, CompiledKernel, CompiledModel, Linked, Port};
 use mcc_kernel::{Address, Arch, Builder, Kernel, Op, Operand, Target, Type};
-use mcc_support::{DType, TensorType};
+use mcc::tools::exec::Executable;
+use mcc_support::{DType, Tensor, TensorType};
 use mcc_target_portable::{TARGET, cpu, default_cpu_name};
 use target_lexicon::{Architecture, Triple};
 
@@ -152,6 +153,22 @@ fn check_elf(triple: &str, prefix: &str, run: &str) {
     assert!(relocations.contains("no relocations"), "{relocations}");
     let again = model(triple).object();
     assert_eq!(again, fs::read(folder.join("net.o")).unwrap(), "the same bytes again");
+}
+
+/// In this process, without a linker.
+#[test]
+fn loads_and_runs() {
+    let linked = model(&Triple::host().to_string());
+    let mut executable = Executable::load(&linked).unwrap();
+    for offset in [0.0f32, 100.0] {
+        let x: Vec<f32> = (0..8).map(|i| i as f32 - offset).collect();
+        let expected: Vec<f32> = (0..8).map(|i| (x[i] * (i + 1) as f32 + x[i]) * (i + 1) as f32).collect();
+        let mut binding = executable.bind(&[Tensor::from_elements(vec![2, 4], &x)]).unwrap();
+        assert_eq!(executable.run(&mut binding), 0);
+        assert_eq!(executable.outputs(&binding), [Tensor::from_elements(vec![8], &expected)]);
+    }
+    assert!(executable.bind(&[Tensor::from_elements(vec![8], &[0.0f32; 8])]).is_err());
+    assert!(Executable::load(&model("aarch64-apple-darwin")).is_err());
 }
 
 #[test]

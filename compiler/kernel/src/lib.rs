@@ -3,6 +3,7 @@
 //! A kernel knows neither shapes nor tensors; a target turns it into machine code and needs to know nothing else.
 
 pub mod build;
+pub mod interp;
 pub mod ir;
 pub mod target;
 pub mod text;

@@ -16,16 +16,18 @@
 //! A `while` has its test in the first block and names the condition behind it; an `if` that gives values yields them in both
 //! branches. Parsing what was printed gives the same kernel, register numbers included.
 
+mod parse;
 mod print;
 
-pub use print::{instruction, print};
+pub use parse::{parse, parse_all};
+pub use print::{instruction, operation_name, print};
 
 use std::fmt;
 
 use crate::ir::{Cond, Lane, Op, Type};
 
-/// Operations that are only a name and registers.
-const PLAIN: [(&str, Op); 58] = [
+/// Operations that are only a name and registers, with their names.
+pub const OPERATIONS: [(&str, Op); 58] = [
     ("add", Op::Add),
     ("sub", Op::Sub),
     ("mul", Op::Mul),

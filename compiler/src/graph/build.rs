@@ -15,8 +15,6 @@ use super::{Def, Graph, Node, Origin, Value, ValueId, infer, interp};
 
 /// Largest value a graph may hold, in bytes.
 pub const MAX_VALUE_BYTES: usize = 1 << 31;
-/// Nodes with constant operands are folded while their result is not larger than this and their operands together.
-const MAX_FOLD_BYTES: usize = 64 << 20;
 
 #[derive(Debug, Default)]
 pub struct Builder {
@@ -124,11 +122,8 @@ impl Builder {
 
     fn fold(&self, op: &Op, operands: &[Wire<'_>], ty: &TensorType) -> Option<Tensor> {
         let operands = operands.iter().map(|wire| wire.constant()).collect::<Option<Vec<_>>>()?;
-        let size_bytes: usize = operands.iter().map(|operand| operand.ty().size_bytes()).sum();
-        if ty.size_bytes() > MAX_FOLD_BYTES.max(size_bytes) {
-            return None;
-        }
-        Some(interp::eval(op, &operands.iter().collect::<Vec<_>>(), ty))
+        let operands: Vec<&Tensor> = operands.iter().collect();
+        interp::is_foldable(op, &operands, ty).then(|| interp::eval(op, &operands, ty))
     }
 
     /// Names of the inputs from which a value is computed, in their order.

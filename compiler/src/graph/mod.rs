@@ -4,9 +4,12 @@
 //! [`Graph::order`]; the types of results are what [`build`] infers from op and operands.
 
 pub mod build;
+pub mod edit;
 pub mod infer;
 pub mod interp;
 pub mod op;
+pub mod text;
+pub mod verify;
 
 use mcc_support::{EntityMap, Tensor, TensorType, entity_id};
 
@@ -112,18 +115,24 @@ impl Graph {
 
     /// The nodes in a topological order that keeps to the order of ids where it may.
     pub fn order(&self) -> Vec<NodeId> {
+        self.order_by(|id| id.0)
+    }
+
+    /// The nodes in a topological order that keeps to the order of `rank`, then of ids, where it may.
+    pub fn order_by(&self, rank: impl Fn(NodeId) -> u32) -> Vec<NodeId> {
         let digraph = self.digraph();
         let mut waiting: Vec<usize> =
             digraph.node_indices().map(|node| digraph.neighbors_directed(node, petgraph::Incoming).count()).collect();
+        let entry = |node| (rank(digraph[node]), digraph[node], node);
         let mut ready: std::collections::BTreeSet<_> =
-            digraph.node_indices().filter(|node| waiting[node.index()] == 0).map(|node| (digraph[node], node)).collect();
+            digraph.node_indices().filter(|node| waiting[node.index()] == 0).map(entry).collect();
         let mut order = Vec::with_capacity(digraph.node_count());
-        while let Some((id, node)) = ready.pop_first() {
+        while let Some((_, id, node)) = ready.pop_first() {
             order.push(id);
             for next in digraph.neighbors(node) {
                 waiting[next.index()] -= 1;
                 if waiting[next.index()] == 0 {
-                    ready.insert((digraph[next], next));
+                    ready.insert(entry(next));
                 }
             }
         }

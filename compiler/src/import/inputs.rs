@@ -68,6 +68,7 @@ impl<'b> Importer<'b> {
                     ensure!(dims.len() == shape.len(), "the model declares {declared}, but --shape gives {} dims", shape.len());
                     let differs = |(dim, &extent): (&DeclaredDim, &usize)| matches!(dim, DeclaredDim::Known(known) if *known != extent);
                     if dims.iter().zip(shape).any(differs) {
+                        self.reshaped = true;
                         let shape = Shape::new(shape.clone());
                         self.warnings.push(Warning(format!("the model declares its input '{}' as {declared}, but --shape gives {shape}", input.name)));
                     }

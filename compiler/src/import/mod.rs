@@ -47,7 +47,7 @@ pub fn import_all_errors(model: &Model, options: &ImportOptions) -> Result<(Grap
     let flat = flatten(model).map_err(|error| vec![error])?;
     let name = options.name.clone().unwrap_or_else(|| flat.name.to_string());
     let builder = Builder::new(name);
-    let mut importer = Importer { builder: &builder, errors: Vec::new(), warnings: Vec::new() };
+    let mut importer = Importer { builder: &builder, errors: Vec::new(), warnings: Vec::new(), reshaped: false };
     let scope = Scope { graph: &flat, values: RefCell::default(), outer: None };
     importer.inputs(&scope, options);
     importer.nodes(&scope);
@@ -72,6 +72,8 @@ struct Importer<'b> {
     builder: &'b Builder,
     errors: Vec<Error>,
     warnings: Vec<Warning>,
+    /// An input has another shape than the model declares, so that declared shapes of outputs mean nothing.
+    reshaped: bool,
 }
 
 /// The values of a graph, inside of those of the graph around it.
@@ -171,15 +173,17 @@ impl<'b> Importer<'b> {
         value
     }
 
-    /// Compares a declared type, which can be wrong, with the inferred one.
+    /// Compares a declared type with the inferred one. A known extent is a contract with the caller, who sizes a buffer by it:
+    /// one that cannot be true is an error, unless the user asked for other shapes than the model was made for.
     fn check_output(&mut self, name: &str, declared: Option<DeclaredType>, wire: Wire<'b>) -> Result<()> {
         let Some(declared) = declared else { return Ok(()) };
         let ty = wire.ty();
-        let Some(dims) = &declared.dims else { return Ok(()) };
-        ensure!(dims.len() == ty.rank(), "the model declares its output '{name}' as {declared}, but it computes {ty}");
         let differs = |(dim, &extent): (&DeclaredDim, &usize)| matches!(dim, DeclaredDim::Known(known) if *known != extent);
-        if declared.dtype != ty.dtype || dims.iter().zip(ty.shape.iter()).any(differs) {
-            self.warnings.push(Warning(format!("the model declares its output '{name}' as {declared}, but it computes {ty}")));
+        let contradicts = declared.dims.as_ref().is_some_and(|dims| dims.len() != ty.rank() || dims.iter().zip(ty.shape.iter()).any(differs));
+        let message = format!("the model declares its output '{name}' as {declared}, but it computes {ty}");
+        ensure!(!contradicts || self.reshaped, "{message}");
+        if contradicts || declared.dtype != ty.dtype {
+            self.warnings.push(Warning(message));
         }
         Ok(())
     }

@@ -224,7 +224,8 @@ impl Exprs {
         id
     }
 
-    fn rebuild(&mut self, expr: &Expr, dtype: DType, operands: &[ExprId]) -> ExprId {
+    /// The same operation on these operands.
+    pub fn rebuild(&mut self, expr: &Expr, dtype: DType, operands: &[ExprId]) -> ExprId {
         let expr = match expr.clone() {
             Expr::Var(var) => return self.var(var, dtype),
             leaf @ (Expr::Const(..) | Expr::Axis(_) | Expr::Param(..)) => leaf,

@@ -6,6 +6,10 @@
 
 pub mod expr;
 pub mod linear;
+pub mod lower;
+pub mod primitive;
+pub mod scalar;
+pub mod simplify;
 
 use mcc_support::{DType, EntityMap, Tensor, TensorType, entity_id};
 

@@ -33,8 +33,9 @@ use proto::{ModelProto, TensorProto};
 
 /// IR versions that can be read: 13 is that of onnx 1.22.
 pub const IR_VERSIONS: std::ops::RangeInclusive<i64> = 3..=13;
-/// Versions of the default operator set that can be read: 27 is the newest of onnx 1.22.
-pub const OPSETS: std::ops::RangeInclusive<i64> = 7..=27;
+/// Versions of the default operator set that can be read: 27 is the newest of onnx 1.22. Of those before 7, only operators that
+/// did not change up to there can be compiled.
+pub const OPSETS: std::ops::RangeInclusive<i64> = 1..=27;
 
 /// An ONNX model as its file has it. Payloads share the mapped file.
 #[derive(Debug)]

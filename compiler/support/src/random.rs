@@ -1,5 +1,8 @@
 //! A small seeded generator (SplitMix64), the same on every host: test inputs and `mcc run` without inputs.
 
+use crate::tensor::Number;
+use crate::{DType, Tensor, TensorType};
+
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
@@ -29,6 +32,19 @@ impl Random {
 
     pub fn chance(&mut self, probability: f64) -> bool {
         self.between(0.0, 1.0) < probability
+    }
+
+    /// Floats in `[-1, 1)`, integers from -8 or 0 up to 7.
+    pub fn tensor(&mut self, ty: &TensorType) -> Tensor {
+        let numbers: Vec<Number> = (0..ty.shape.count())
+            .map(|_| match ty.dtype {
+                DType::Bool => Number::Int(self.below(2) as i64),
+                dtype if dtype.is_float() => Number::Float(self.between(-1.0, 1.0)),
+                dtype if dtype.is_signed() => Number::Int(self.below(16) as i64 - 8),
+                _ => Number::Int(self.below(8) as i64),
+            })
+            .collect();
+        Tensor::from_numbers(ty.clone(), numbers)
     }
 
     pub fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {

@@ -44,6 +44,14 @@ pub fn default_cpu_name(arch: Arch) -> &'static str {
     }
 }
 
+/// The CPUs that can be named, but for `native`.
+pub fn cpu_names(arch: Arch) -> Vec<&'static str> {
+    match arch {
+        Arch::X86_64 => X86_LEVELS.iter().map(|(name, _)| *name).collect(),
+        Arch::Aarch64 => ARM_CORES.iter().map(|(name, _)| *name).collect(),
+    }
+}
+
 /// Every feature that a CPU of this architecture may have, in a fixed order.
 pub fn feature_names(arch: Arch) -> Vec<&'static str> {
     let names: BTreeSet<_> = match arch {
@@ -72,20 +80,19 @@ fn base_features(arch: Arch, name: &str) -> Result<BTreeSet<&'static str>> {
         let features = host_features(arch);
         return features.ok_or_else(|| Error::new("the CPU 'native' is not of the architecture that is compiled for"));
     }
-    let (found, names): (Option<BTreeSet<_>>, Vec<_>) = match arch {
+    let found: Option<BTreeSet<_>> = match arch {
         Arch::X86_64 => {
             let level = X86_LEVELS.iter().position(|(level, _)| *level == name);
-            let features = level.map(|level| X86_LEVELS[..=level].iter().flat_map(|(_, features)| *features).copied().collect());
-            (features, X86_LEVELS.iter().map(|(name, _)| *name).collect())
+            level.map(|level| X86_LEVELS[..=level].iter().flat_map(|(_, features)| *features).copied().collect())
         }
         Arch::Aarch64 => {
             let core = ARM_CORES.iter().find(|(core, _)| *core == name);
-            let features = core.map(|(_, features)| features.iter().copied().collect());
-            (features, ARM_CORES.iter().map(|(name, _)| *name).collect())
+            core.map(|(_, features)| features.iter().copied().collect())
         }
     };
     found.ok_or_else(|| {
-        Error::new(format!("unknown CPU '{name}'")).help(format!("CPUs of this architecture are {}, native", names.join(", ")))
+        let names = cpu_names(arch).join(", ");
+        Error::new(format!("unknown CPU '{name}'")).help(format!("CPUs of this architecture are {names}, native"))
     })
 }
 

@@ -14,7 +14,7 @@ mod round;
 
 use mcc_kernel::{Code, Cpu, Facts, Kernel, Target};
 
-pub use cpus::{cpu, default_cpu_name, feature_names};
+pub use cpus::{cpu, cpu_names, default_cpu_name, feature_names};
 
 pub static TARGET: Portable = Portable;
 

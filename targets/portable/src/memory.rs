@@ -3,7 +3,7 @@
 //! Where the CPU is strict about alignment, an access that is not known to be aligned is made of smaller ones.
 
 use cranelift_codegen::ir::{self, Endianness, InstBuilder, MemFlagsData, Value, types};
-use mcc_kernel::{Address, Type, VReg};
+use mcc_kernel::{Address, Arch, Type, VReg};
 
 use crate::lower::{Lower, clif_type};
 
@@ -53,8 +53,20 @@ impl Lower<'_, '_> {
     pub fn load(&mut self, ty: Type, address: &Address, align: u32) -> Value {
         let (place, displacement) = self.place(address);
         let ty = clif_type(ty);
-        if align >= ty.bytes() || !self.cpu.strict_alignment {
-            return self.builder.ins().load(ty, flags(align >= ty.bytes()), place, displacement);
+        if align >= ty.bytes() {
+            return self.builder.ins().load(ty, flags(true), place, displacement);
+        }
+        if !self.cpu.strict_alignment {
+            // Cranelift makes some loads an operand of the instruction that uses them, which without AVX must be aligned, and checks
+            // that for not all instructions. A bitcast between, which is free, keeps them apart.
+            let is_kept_apart = ty.is_vector() && self.cpu.arch == Arch::X86_64 && !self.cpu.features.contains("avx");
+            let loaded_type = match ty {
+                types::I32X4 if is_kept_apart => types::F32X4,
+                _ if is_kept_apart => types::I32X4,
+                _ => ty,
+            };
+            let loaded = self.builder.ins().load(loaded_type, flags(false), place, displacement);
+            return self.bits_as(ty, loaded);
         }
         if !ty.is_vector() {
             return self.load_parts(ty, place, displacement, align);

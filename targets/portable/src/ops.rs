@@ -244,7 +244,9 @@ impl Lower<'_, '_> {
     }
 
     pub fn pack(&mut self, ty: ir::Type, lanes: &[Value]) -> Value {
-        let first = self.builder.ins().scalar_to_vector(ty, lanes[0]);
+        // Cranelift puts only wide lanes into a vector of zeros on x86.
+        let is_wide = ty.lane_bits() >= 32;
+        let first = if is_wide { self.builder.ins().scalar_to_vector(ty, lanes[0]) } else { self.builder.ins().splat(ty, lanes[0]) };
         lanes.iter().enumerate().skip(1).fold(first, |vector, (index, &lane)| {
             self.builder.ins().insertlane(vector, lane, index as u8)
         })

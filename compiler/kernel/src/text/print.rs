@@ -4,7 +4,7 @@ use std::fmt::{Display, Write};
 
 use mcc_support::{EntityId, EntityMap};
 
-use super::PLAIN;
+use super::OPERATIONS;
 use crate::ir::{Address, Block, Carried, Kernel, Lane, Node, Op, Operand, Type, VReg};
 
 /// The text of a kernel, with a line's end at its end.
@@ -37,10 +37,11 @@ pub fn instruction(types: &EntityMap<VReg, Type>, result: Option<VReg>, op: &Op,
         (None, Op::Store { .. } | Op::StorePtr(_)) => args.first().map(|&arg| format!(".{}", types[arg])).unwrap_or_default(),
         _ => String::new(),
     };
-    text + &name(op) + &suffix + &operands(types, result, op, args)
+    text + operation_name(op) + &suffix + &operands(types, result, op, args)
 }
 
-fn name(op: &Op) -> String {
+/// The name of an operation, without a type.
+pub fn operation_name(op: &Op) -> &'static str {
     match op {
         Op::Const(_) => "const",
         Op::Extract(_) => "extract",
@@ -52,9 +53,8 @@ fn name(op: &Op) -> String {
         Op::SymbolAddr(_) => "symbol_addr",
         Op::Call(_) => "call",
         Op::CallPtr => "call_ptr",
-        plain => PLAIN.iter().find(|(_, op)| op == plain).expect("every other operation is in the table").0,
+        plain => OPERATIONS.iter().find(|(_, op)| op == plain).expect("every other operation is in the table").0,
     }
-    .to_string()
 }
 
 fn operands(types: &EntityMap<VReg, Type>, result: Option<VReg>, op: &Op, args: &[VReg]) -> String {

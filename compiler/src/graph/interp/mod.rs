@@ -10,9 +10,10 @@ mod movement;
 mod product;
 mod reduce;
 
-use mcc_support::{EntityMap, Error, Result, Tensor, TensorType, ensure};
+use mcc_support::{EntityMap, Error, Result, Shape, Tensor, TensorType, ensure};
 
-use super::op::Op;
+use self::elements::Num;
+use super::op::{Contraction, Op};
 use super::{Def, Graph, ValueId};
 
 /// The result, of type `ty`, of an op on these operands.
@@ -45,6 +46,45 @@ pub fn eval(op: &Op, operands: &[&Tensor], ty: &TensorType) -> Tensor {
     };
     assert_eq!(result.ty(), ty, "the type of the result of {op:?}");
     result
+}
+
+/// The elements of a tensor of floats.
+pub fn to_f64(tensor: &Tensor) -> Vec<f64> {
+    f64::load(tensor)
+}
+
+/// A tensor of floats, each rounded once.
+pub fn from_f64(ty: TensorType, numbers: Vec<f64>) -> Tensor {
+    f64::store(ty, numbers)
+}
+
+/// Whether a node of constants is worth to be computed at compile time: its result is small, or not much larger than what it is
+/// made from (a model's size would grow by it), and computing it takes no more than about a second.
+pub fn is_foldable(op: &Op, operands: &[&Tensor], ty: &TensorType) -> bool {
+    const SMALL_BYTES: usize = 1 << 20;
+    const MAX_BYTES: usize = 256 << 20;
+    const MAX_STEPS: usize = 1 << 27;
+    let operand_bytes: usize = operands.iter().map(|operand| operand.ty().size_bytes()).sum();
+    let bound = SMALL_BYTES.max(operand_bytes.saturating_mul(8)).min(MAX_BYTES);
+    let counts = operands.iter().map(|operand| operand.count()).chain([ty.shape.count()]);
+    let elements = counts.max().unwrap_or(0);
+    // Products and windows visit a part of their operands for each element of the result.
+    let visited = match op {
+        Op::Contract(Contraction { lhs, rhs, out }) => {
+            let extent = |labels: &[u8], shape: &Shape| {
+                let summed = labels.iter().zip(shape.iter()).filter(|(label, _)| !out.contains(label));
+                summed.fold(1usize, |product, (_, &extent)| product.saturating_mul(extent))
+            };
+            let (a, b) = (extent(lhs, operands[0].shape()), extent(rhs, operands[1].shape()));
+            ty.shape.count().saturating_mul(a.max(b))
+        }
+        Op::Conv(_) => ty.shape.count().saturating_mul(operands[1].shape()[1..].iter().product()),
+        Op::Window { window, .. } | Op::WindowArgMax(window) => {
+            window.kernel.iter().fold(ty.shape.count(), |product, &extent| product.saturating_mul(extent))
+        }
+        _ => 0,
+    };
+    ty.size_bytes() <= bound && elements.max(visited) <= MAX_STEPS
 }
 
 /// The outputs of a graph. The inputs are given in the graph's order.

@@ -112,8 +112,8 @@ fn versions_are_checked() {
         (None, vec![import("", 13)], &["no IR version"]),
         (Some(2), vec![import("", 13)], &["IR version 2", "3 to 13", "help"]),
         (Some(14), vec![import("", 13)], &["IR version 14", "3 to 13", "help"]),
-        (Some(8), vec![import("", 6)], &["opset 6", "7 to 27", "help"]),
-        (Some(8), vec![import("", 9999)], &["opset 9999", "7 to 27", "help"]),
+        (Some(8), vec![import("", 0)], &["opset 0", "1 to 27", "help"]),
+        (Some(8), vec![import("", 9999)], &["opset 9999", "1 to 27", "help"]),
         (Some(8), vec![import("", 13), import("ai.onnx", 12)], &["two versions"]),
         (Some(8), vec![import("com.microsoft", 1)], &["n_y", "not imported"]),
     ];

@@ -1,0 +1,211 @@
+//! Reads graphs. What is read is not verified: a type may be wrong, a cycle is possible.
+
+use std::collections::BTreeMap;
+
+use mcc_support::random::Random;
+use mcc_support::tensor::Number;
+use mcc_support::text::{Lexer, Token};
+use mcc_support::{DType, Error, Result, Shape, Tensor, TensorType, bail, ensure};
+
+use super::attributes::{self, Attributes};
+use crate::graph::build::MAX_VALUE_BYTES;
+use crate::graph::{Def, Graph, Node, Origin, Value, ValueId};
+
+/// Reads one graph. Values get ids in the order in which the text names them first.
+pub fn parse(text: &str) -> Result<Graph> {
+    let mut parser = Parser { lexer: Lexer::new(text)?, graph: Graph::default(), names: BTreeMap::new() };
+    parser.graph()?;
+    if let Some((name, _)) = parser.names.iter().find(|(_, (_, defined))| !defined) {
+        bail!("%{name} is used but not defined");
+    }
+    Ok(parser.graph)
+}
+
+struct Parser<'a> {
+    lexer: Lexer<'a>,
+    graph: Graph,
+    /// Each name with its value, and whether the definition was read.
+    names: BTreeMap<String, (ValueId, bool)>,
+}
+
+impl Parser<'_> {
+    fn graph(&mut self) -> Result<()> {
+        self.lexer.expect_word("graph")?;
+        self.graph.name = self.lexer.string()?;
+        self.lexer.expect("{")?;
+        while !self.lexer.eat("}")? {
+            if self.lexer.eat_word("input")? {
+                self.input()?;
+            } else if self.lexer.eat_word("constant")? {
+                self.constant()?;
+            } else if self.lexer.eat_word("output")? {
+                let value = self.operand()?;
+                let name = self.lexer.string()?;
+                self.graph.outputs.push((name, value));
+            } else {
+                self.node()?;
+            }
+        }
+        if self.lexer.at_end() { Ok(()) } else { Err(self.lexer.error("text after the end of the graph")) }
+    }
+
+    /// A value used: it may be defined further down.
+    fn operand(&mut self) -> Result<ValueId> {
+        let name = self.lexer.value()?;
+        let values = &mut self.graph.values;
+        let new = || {
+            let ty = TensorType::new(DType::Bool, Shape::scalar());
+            (values.push(Value { ty, def: Def::Input, origin: Origin::default() }), false)
+        };
+        Ok(self.names.entry(name).or_insert_with(new).0)
+    }
+
+    fn define(&mut self) -> Result<ValueId> {
+        let Token::Value(name) = self.lexer.peek().clone() else {
+            return Err(self.lexer.error("expected input, constant, output or a %value"));
+        };
+        let value = self.operand()?;
+        let (_, defined) = self.names.get_mut(&name).expect("named just now");
+        if std::mem::replace(defined, true) {
+            return Err(self.lexer.error(format!("%{name} is defined twice")));
+        }
+        Ok(value)
+    }
+
+    fn input(&mut self) -> Result<()> {
+        let value = self.define()?;
+        let name = self.lexer.string()?;
+        self.graph.values[value].ty = self.ty()?;
+        self.graph.values[value].origin = self.origin()?;
+        self.graph.inputs.push((name, value));
+        Ok(())
+    }
+
+    fn constant(&mut self) -> Result<()> {
+        let value = self.define()?;
+        let ty = self.ty()?;
+        self.lexer.expect("=")?;
+        let tensor = read_tensor(&mut self.lexer, &ty)?;
+        let origin = self.origin()?;
+        self.graph.values[value] = Value { ty, def: Def::Constant(tensor), origin };
+        Ok(())
+    }
+
+    fn node(&mut self) -> Result<()> {
+        let result = self.define()?;
+        self.lexer.expect("=")?;
+        let name = self.lexer.word()?;
+        let mut operands = Vec::new();
+        if let Token::Value(_) = self.lexer.peek() {
+            operands.push(self.operand()?);
+            while self.lexer.eat(",")? {
+                operands.push(self.operand()?);
+            }
+        }
+        let attributes = Attributes::parse(&mut self.lexer)?;
+        let ty = self.ty()?;
+        let op = attributes::op(&name, attributes, &ty).map_err(|error| self.lexer.error(error.message))?;
+        let origin = self.origin()?;
+        let node = self.graph.nodes.push(Some(Node { op, operands, results: vec![result] }));
+        self.graph.values[result] = Value { ty, def: Def::Node { node, index: 0 }, origin };
+        Ok(())
+    }
+
+    /// `: f32[1,64]`, of bounded size.
+    fn ty(&mut self) -> Result<TensorType> {
+        self.lexer.expect(":")?;
+        let name = self.lexer.word()?;
+        let dtype = DType::from_name(&name).ok_or_else(|| self.lexer.error(format!("there is no element type '{name}'")))?;
+        self.lexer.expect("[")?;
+        let mut dims: Vec<usize> = Vec::new();
+        while !self.lexer.eat("]")? {
+            dims.push(self.lexer.int()?);
+            if !self.lexer.eat(",")? {
+                self.lexer.expect("]")?;
+                break;
+            }
+        }
+        let ty = TensorType::new(dtype, dims);
+        let bounded = ty.checked_size_bytes().is_some_and(|size| size <= MAX_VALUE_BYTES);
+        if bounded { Ok(ty) } else { Err(self.lexer.error(format!("a {ty} is too large"))) }
+    }
+
+    fn origin(&mut self) -> Result<Origin> {
+        if !self.lexer.eat_word("from")? {
+            return Ok(Origin::default());
+        }
+        Ok(Origin { node: self.lexer.string()?, operator: self.lexer.string()?, output: self.lexer.string()? })
+    }
+}
+
+/// The tensor of a type that stands behind `=`.
+pub fn tensor(ty: &TensorType, text: &str) -> Result<Tensor> {
+    read_tensor(&mut Lexer::new(text)?, ty)
+}
+
+fn read_tensor(lexer: &mut Lexer<'_>, ty: &TensorType) -> Result<Tensor> {
+    let count = ty.shape.count();
+    if lexer.is_punct("#") {
+        return Err(lexer.error("the values of this constant were left out when the graph was printed"));
+    }
+    if lexer.eat_word("random")? {
+        return Ok(Random::new(lexer.int()?).tensor(ty));
+    }
+    if lexer.eat_word("hex")? {
+        let data = lexer.string()?;
+        let bytes = from_hex(&data).map_err(|error| lexer.error(error.message))?;
+        if bytes.len() != ty.size_bytes() {
+            return Err(lexer.error(format!("{} bytes for a {ty}", bytes.len())));
+        }
+        return Ok(Tensor::new(ty.clone(), bytes));
+    }
+    if lexer.eat_word("fill")? {
+        let number = number(lexer, ty.dtype)?;
+        return Ok(Tensor::from_numbers(ty.clone(), std::iter::repeat_n(number, count)));
+    }
+    if !lexer.eat("[")? {
+        let number = number(lexer, ty.dtype)?;
+        return if ty.rank() == 0 { Ok(Tensor::from_numbers(ty.clone(), [number])) } else { Err(lexer.error(format!("one number for a {ty}"))) };
+    }
+    let mut numbers = Vec::new();
+    while !lexer.eat("]")? {
+        numbers.push(number(lexer, ty.dtype)?);
+        if !lexer.eat(",")? {
+            lexer.expect("]")?;
+            break;
+        }
+    }
+    if numbers.len() != count {
+        return Err(lexer.error(format!("{} numbers for a {ty}", numbers.len())));
+    }
+    Ok(Tensor::from_numbers(ty.clone(), numbers))
+}
+
+fn number(lexer: &mut Lexer<'_>, dtype: DType) -> Result<Number> {
+    let negative = lexer.eat("-")?;
+    let float = |value: f64| Number::Float(if negative { -value } else { value });
+    Ok(match lexer.next()? {
+        Token::Word(word) if word == "true" && dtype == DType::Bool => Number::Int(1),
+        Token::Word(word) if word == "false" && dtype == DType::Bool => Number::Int(0),
+        Token::Word(word) if word == "nan" && dtype.is_float() => float(f64::NAN),
+        Token::Word(word) if word == "inf" && dtype.is_float() => float(f64::INFINITY),
+        Token::Float(value) if dtype.is_float() => float(value),
+        Token::Int(value) if dtype.is_float() => float(value as f64),
+        Token::Int(value) if dtype.is_integer() => {
+            let value = if negative { -value } else { value };
+            let (low, high) = dtype.integer_range();
+            if !(low..=high).contains(&value) {
+                return Err(lexer.error(format!("{value} is not a {dtype}")));
+            }
+            if dtype == DType::U64 { Number::UInt(value as u64) } else { Number::Int(value as i64) }
+        }
+        other => return Err(lexer.error(format!("expected a {dtype}, found {other:?}"))),
+    })
+}
+
+fn from_hex(text: &str) -> Result<Vec<u8>> {
+    ensure!(text.len().is_multiple_of(2) && text.is_ascii(), "an odd number of hexadecimal digits");
+    (0..text.len() / 2)
+        .map(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).map_err(|_| Error::new("not hexadecimal digits")))
+        .collect()
+}

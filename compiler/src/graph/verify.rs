@@ -1,0 +1,95 @@
+//! Checks what is always true of a graph:
+//!
+//! * Definitions: the inputs are distinct and defined as inputs; a constant has the type of its tensor; the result of a node is
+//!   defined by this node and no other, and belongs to one place in it.
+//! * Uses: operands and outputs exist and are an input of the graph, a constant or the result of a node that is there.
+//! * Types: the type of every result is what the type rule gives for op and operands, and no larger than
+//!   [`MAX_VALUE_BYTES`].
+//! * Order: no value depends on itself.
+//! * Names: those of inputs are distinct.
+
+use std::collections::BTreeSet;
+
+use mcc_support::{EntityMap, Result, bail, ensure};
+
+use super::build::MAX_VALUE_BYTES;
+use super::{Def, Graph, Node, NodeId, ValueId, infer};
+
+/// The first property that does not hold; the message starts with the value concerned.
+pub fn verify(graph: &Graph) -> Result<()> {
+    definitions(graph)?;
+    for (id, node) in graph.live_nodes() {
+        uses(graph, id, node)?;
+    }
+    for (name, value) in &graph.outputs {
+        ensure!(graph.values.get(*value).is_some(), "output '{name}' is {value}, which does not exist");
+        check_defined(graph, *value)?;
+    }
+    if let Err(cycle) = petgraph::algo::toposort(&graph.digraph(), None) {
+        let digraph = graph.digraph();
+        bail!("{}: depends on itself", graph.node(digraph[cycle.node_id()]).results[0]);
+    }
+    for (_, node) in graph.live_nodes() {
+        types(graph, node)?;
+    }
+    Ok(())
+}
+
+fn definitions(graph: &Graph) -> Result<()> {
+    let mut seen = BTreeSet::new();
+    for (name, value) in &graph.inputs {
+        let Some(input) = graph.values.get(*value) else { bail!("input '{name}' is {value}, which does not exist") };
+        ensure!(input.def == Def::Input, "{value}: is an input but defined otherwise");
+        ensure!(seen.insert(*value), "{value}: is an input twice");
+    }
+    let names: BTreeSet<&str> = graph.inputs.iter().map(|(name, _)| name.as_str()).collect();
+    ensure!(names.len() == graph.inputs.len(), "two inputs have one name");
+    for (id, value) in graph.values.iter() {
+        let size = value.ty.checked_size_bytes();
+        ensure!(size.is_some_and(|size| size <= MAX_VALUE_BYTES), "{id}: a {} is too large", value.ty);
+        if let Def::Constant(tensor) = &value.def {
+            ensure!(*tensor.ty() == value.ty, "{id}: is a {} but its constant is a {}", value.ty, tensor.ty());
+        }
+    }
+    let mut defined = EntityMap::<ValueId, bool>::filled(graph.values.len(), false);
+    for (id, node) in graph.live_nodes() {
+        ensure!(node.results.len() == 1, "{id}: has {} results", node.results.len());
+        for (index, &result) in node.results.iter().enumerate() {
+            ensure!(graph.values.get(result).is_some(), "{id}: gives {result}, which does not exist");
+            ensure!(!defined[result], "{result}: is the result of two nodes");
+            defined[result] = true;
+            ensure!(graph.values[result].def == Def::Node { node: id, index }, "{result}: does not say that {id} defines it");
+        }
+    }
+    Ok(())
+}
+
+fn check_defined(graph: &Graph, value: ValueId) -> Result<()> {
+    match graph.values[value].def {
+        Def::Constant(_) => {}
+        Def::Input => ensure!(graph.inputs.iter().any(|&(_, input)| input == value), "{value}: is used but nothing defines it"),
+        Def::Node { node, index } => {
+            let defines = graph.nodes.get(node).and_then(Option::as_ref).is_some_and(|node| node.results.get(index) == Some(&value));
+            ensure!(defines, "{value}: is used but the node that defined it was removed");
+        }
+    }
+    Ok(())
+}
+
+fn uses(graph: &Graph, id: NodeId, node: &Node) -> Result<()> {
+    for &operand in &node.operands {
+        ensure!(graph.values.get(operand).is_some(), "{}: {id} uses {operand}, which does not exist", node.results[0]);
+        check_defined(graph, operand)?;
+    }
+    Ok(())
+}
+
+fn types(graph: &Graph, node: &Node) -> Result<()> {
+    let operands: Vec<_> = node.operands.iter().map(|&operand| graph.ty(operand)).collect();
+    let result = node.results[0];
+    match infer::infer(&node.op, &operands) {
+        Err(error) => bail!("{result}: {}", error.message),
+        Ok(ty) => ensure!(ty == *graph.ty(result), "{result}: is declared as {} but is a {ty}", graph.ty(result)),
+    }
+    Ok(())
+}

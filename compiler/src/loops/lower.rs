@@ -1,0 +1,285 @@
+//! From the graph to loops: each node becomes one kernel (a concatenation one for each operand), over logical tensors.
+//!
+//! What fusion and scheduling rely on:
+//!
+//! - *Elementwise and movement*: spatial loops over the axes of the result around one store at the plain axes; movement is in the
+//!   indices of the loads.
+//! - *Reductions* (contractions, convolutions, reductions, windows): spatial loops around `set acc = identity`, reduce loops around
+//!   `set acc = acc ∘ term` (built by [`scalar::combine`]), and one store at the plain axes. Reduce axes of extent 1 are left out;
+//!   where none is left, the kernel is of the elementwise form. Only a convolution with groups of several filters stores at
+//!   `g · filters + m`.
+//! - *Searches and scans* run a sequential axis innermost.
+//! - *Concatenations* store at the axes with an offset.
+//!
+//! Floats of 16 bits are accumulated in f32. A value has one buffer, which its kernels write; where it is an output of the model it
+//! is that output's buffer, and other kernels read it there. Inputs, constants and repeated values that are outputs are copied.
+//! A constant of one element is a constant in the expressions. Values of packed dtypes lie in bytes (`i8` for `i4`, `u8` for `u4`):
+//! inputs and constants are unpacked by a kernel, where the load of a packed buffer gives the element at the index, and outputs
+//! are packed by one.
+
+mod elementwise;
+mod movement;
+mod nest;
+mod product;
+mod reduce;
+
+use std::collections::BTreeSet;
+
+use mcc_support::{DType, EntityMap, TensorType};
+
+use super::expr::{Expr, ExprId, Exprs};
+use super::{Buffer, BufferId, Kernel, Program, Role, scalar};
+use crate::graph::{Def, Graph, Node, Op, Origin, ValueId};
+use nest::Nest;
+
+/// The program of a graph.
+pub fn lower(graph: &Graph) -> Program {
+    let mut lowering = Lowering {
+        graph,
+        program: Program { name: graph.name.clone(), ..Program::default() },
+        buffers: EntityMap::filled(graph.values.len(), None),
+        names: BTreeSet::new(),
+    };
+    lowering.inputs();
+    lowering.outputs();
+    for id in graph.order() {
+        lowering.node(graph.node(id));
+    }
+    lowering.copies();
+    lowering.program
+}
+
+struct Lowering<'g> {
+    graph: &'g Graph,
+    program: Program,
+    /// Where each value lies, once that is known; never packed.
+    buffers: EntityMap<ValueId, Option<BufferId>>,
+    /// Names of buffers that are taken.
+    names: BTreeSet<String>,
+}
+
+/// An operand of a kernel.
+#[derive(Clone, Debug)]
+enum Source {
+    Const(DType, u64),
+    Buffer { buffer: BufferId, ty: TensorType },
+}
+
+impl Source {
+    fn dtype(&self) -> DType {
+        match self {
+            Source::Const(dtype, _) => *dtype,
+            Source::Buffer { ty, .. } => ty.dtype,
+        }
+    }
+
+    fn load(&self, exprs: &mut Exprs, index: Vec<ExprId>) -> ExprId {
+        match self {
+            Source::Const(dtype, bits) => exprs.add(Expr::Const(*dtype, *bits)),
+            Source::Buffer { buffer, ty } => exprs.load(*buffer, ty.dtype, index),
+        }
+    }
+}
+
+/// The dtype in which values lie.
+fn unpacked(dtype: DType) -> DType {
+    match dtype {
+        DType::I4 => DType::I8,
+        DType::U4 => DType::U8,
+        other => other,
+    }
+}
+
+impl Lowering<'_> {
+    fn inputs(&mut self) {
+        for (place, (name, value)) in self.graph.inputs.iter().enumerate() {
+            let ty = self.graph.ty(*value).clone();
+            let buffer = self.buffer(name, ty, Role::Input(place));
+            self.program.inputs.push((name.clone(), buffer));
+            self.buffers[*value] = Some(self.unpack(buffer, &self.graph.values[*value].origin));
+        }
+    }
+
+    /// Buffers of the outputs, which the kernels of their values write where that is possible; see [`copies`](Self::copies).
+    fn outputs(&mut self) {
+        for (place, (name, value)) in self.graph.outputs.iter().enumerate() {
+            let ty = self.graph.ty(*value).clone();
+            let computed = matches!(self.graph.values[*value].def, Def::Node { .. });
+            let own = computed && !ty.dtype.is_packed() && self.buffers[*value].is_none();
+            let buffer = self.buffer(name, ty, Role::Output(place));
+            self.program.outputs.push((name.clone(), buffer));
+            if own {
+                self.buffers[*value] = Some(buffer);
+            }
+        }
+    }
+
+    /// Copies the values of outputs that lie elsewhere.
+    fn copies(&mut self) {
+        for place in 0..self.graph.outputs.len() {
+            let (value, buffer) = (self.graph.outputs[place].1, self.program.outputs[place].1);
+            if self.buffers[value] == Some(buffer) {
+                continue;
+            }
+            let source = self.source(value);
+            let ty = self.program.buffers[buffer].ty.clone();
+            self.copy(source, buffer, &ty, "copy", &self.graph.values[value].origin);
+        }
+    }
+
+    /// A kernel that writes each element of a buffer as it is, converted to the buffer's dtype.
+    fn copy(&mut self, source: Source, to: BufferId, ty: &TensorType, what: &str, origin: &Origin) {
+        let mut nest = Nest::new(ty);
+        let index = nest.spatial_indices();
+        let value = source.load(&mut nest.kernel.exprs, index);
+        let value = nest.kernel.exprs.cast(ty.dtype, value);
+        nest.store(to, value);
+        self.push(nest, what, origin);
+    }
+
+    /// The buffer itself, or one with its elements unpacked.
+    fn unpack(&mut self, buffer: BufferId, origin: &Origin) -> BufferId {
+        let ty = self.program.buffers[buffer].ty.clone();
+        if !ty.dtype.is_packed() {
+            return buffer;
+        }
+        let wide = TensorType::new(unpacked(ty.dtype), ty.shape.clone());
+        let name = format!("{}_unpacked", self.program.buffers[buffer].name);
+        let unpacked = self.buffer(&name, wide.clone(), Role::Temporary);
+        self.copy(Source::Buffer { buffer, ty }, unpacked, &wide, "unpack", origin);
+        unpacked
+    }
+
+    /// A new buffer; its name is made from `name`.
+    fn buffer(&mut self, name: &str, ty: TensorType, role: Role) -> BufferId {
+        let plain: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+        let plain = if plain.is_empty() { "v".to_string() } else { plain };
+        let mut name = plain.clone();
+        let mut number = 1;
+        while !self.names.insert(name.clone()) {
+            number += 1;
+            name = format!("{plain}_{number}");
+        }
+        self.program.buffers.push(Buffer { name, ty, role })
+    }
+
+    /// Where to read a value.
+    fn source(&mut self, value: ValueId) -> Source {
+        let ty = self.graph.ty(value);
+        let dtype = unpacked(ty.dtype);
+        if let Some(tensor) = self.graph.constant(value) {
+            if ty.shape.count() == 1 {
+                let mut bits = [0];
+                scalar::read(tensor, 0, &mut bits);
+                let extended = if ty.dtype == DType::I4 { super::primitive::cast(DType::I4, DType::I8)(bits[0]) } else { bits[0] };
+                return Source::Const(dtype, extended);
+            }
+            if self.buffers[value].is_none() {
+                let origin = &self.graph.values[value].origin;
+                let buffer = self.buffer(&origin.output, ty.clone(), Role::Constant(tensor.clone()));
+                self.buffers[value] = Some(self.unpack(buffer, origin));
+            }
+        }
+        let buffer = self.buffers[value].expect("operands are defined before their use");
+        Source::Buffer { buffer, ty: TensorType::new(dtype, ty.shape.clone()) }
+    }
+
+    /// The buffer of a node's result.
+    fn result(&mut self, node: &Node) -> BufferId {
+        let value = node.results[0];
+        if let Some(buffer) = self.buffers[value] {
+            return buffer;
+        }
+        let Def::Node { .. } = self.graph.values[value].def else { unreachable!("the result of a node") };
+        let ty = self.graph.ty(value);
+        let ty = TensorType::new(unpacked(ty.dtype), ty.shape.clone());
+        let buffer = self.buffer(&self.graph.values[value].origin.output, ty, Role::Temporary);
+        self.buffers[value] = Some(buffer);
+        buffer
+    }
+
+    /// Appends a kernel, named after what it does.
+    fn push(&mut self, nest: Nest, what: &str, origin: &Origin) {
+        let mut kernel: Kernel = nest.finish();
+        kernel.name = format!("k{:03}_{what}", self.program.kernels.len());
+        let node = if origin.node.is_empty() { &origin.output } else { &origin.node };
+        if !node.is_empty() {
+            kernel.origins.push(node.clone());
+        }
+        self.program.kernels.push(kernel);
+    }
+
+    fn node(&mut self, node: &Node) {
+        let sources: Vec<Source> = node.operands.iter().map(|&operand| self.source(operand)).collect();
+        let buffer = self.result(node);
+        let origin = &self.graph.values[node.results[0]].origin;
+        if let Op::Concat { axis } = node.op {
+            let mut offset = 0;
+            for (source, &operand) in sources.iter().zip(&node.operands) {
+                let ty = self.graph.ty(operand);
+                let nest = movement::concat(source, ty, axis, offset, buffer);
+                self.push(nest, "concat", origin);
+                offset += ty.shape[axis];
+            }
+            return;
+        }
+        let declared = self.graph.ty(node.results[0]).clone();
+        let mut nest = Nest::new(&declared);
+        let shapes: Vec<_> = node.operands.iter().map(|&operand| &self.graph.ty(operand).shape).collect();
+        let operands: Vec<Operand<'_>> = sources.iter().zip(&shapes).map(|(source, shape)| Operand { source, shape }).collect();
+        match &node.op {
+            Op::Contract(contraction) => product::contract(&mut nest, contraction, &operands, buffer),
+            Op::Conv(conv) => product::conv(&mut nest, conv, &operands, buffer),
+            Op::Reduce { kind, axes } => reduce::reduce(&mut nest, *kind, axes, &operands[0], buffer),
+            Op::Window { kind, window } => reduce::window(&mut nest, *kind, window, &operands[0], buffer),
+            Op::ArgReduce { max, axis, last } => reduce::arg_reduce(&mut nest, *max, *axis, *last, &operands[0], buffer),
+            Op::WindowArgMax(window) => reduce::window_arg_max(&mut nest, window, &operands[0], buffer),
+            Op::Scan { kind, axis, exclusive, reverse } => {
+                reduce::scan(&mut nest, *kind, *axis, (*exclusive, *reverse), &operands[0], buffer);
+            }
+            op => {
+                let dtype = |at: usize| self.graph.ty(node.operands[at]).dtype;
+                let value = elementwise::value(&mut nest, op, &operands, &declared, &dtype)
+                    .unwrap_or_else(|| movement::value(&mut nest, op, &operands));
+                nest.store(buffer, value);
+            }
+        }
+        self.push(nest, &name(&node.op), origin);
+    }
+}
+
+/// An operand with its shape in the graph, which a constant of one element has as well.
+#[derive(Clone, Copy)]
+struct Operand<'a> {
+    source: &'a Source,
+    shape: &'a [usize],
+}
+
+/// What kernels of an op are called.
+fn name(op: &Op) -> String {
+    let name = match op {
+        Op::Unary(function) => return format!("{function:?}").to_lowercase(),
+        Op::Binary(function) => return format!("{function:?}").to_lowercase(),
+        Op::Reduce { kind, .. } => return format!("reduce_{kind:?}").to_lowercase(),
+        Op::Window { kind, .. } => return format!("window_{kind:?}").to_lowercase(),
+        Op::Scan { kind, .. } => return format!("scan_{kind:?}").to_lowercase(),
+        Op::Select => "select",
+        Op::Cast(_) => "cast",
+        Op::Bitcast(_) => "bitcast",
+        Op::Contract(_) => "contract",
+        Op::Conv(_) => "conv",
+        Op::ArgReduce { .. } => "arg_reduce",
+        Op::WindowArgMax(_) => "window_arg_max",
+        Op::Reshape(_) => "reshape",
+        Op::Transpose(_) => "transpose",
+        Op::Slice(_) => "slice",
+        Op::Pad { .. } => "pad",
+        Op::Concat { .. } => "concat",
+        Op::Broadcast(_) => "broadcast",
+        Op::Gather { .. } => "gather",
+        Op::GatherElements { .. } => "gather_elements",
+        Op::Iota { .. } => "iota",
+        Op::BatchNorm { .. } => "batch_norm",
+    };
+    name.to_string()
+}

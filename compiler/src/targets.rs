@@ -1,0 +1,137 @@
+//! Which machines are compiled for, and by which target.
+
+use std::fmt::Write as _;
+
+use mcc_kernel::{Arch, Cpu, Target};
+use mcc_support::{Error, Result};
+use mcc_target_portable as portable;
+use target_lexicon::{Architecture, BinaryFormat, Environment, OperatingSystem, PointerWidth, Triple};
+
+/// Every target, best first: a kernel is compiled by the first that can.
+pub static TARGETS: [&dyn Target; 1] = [&portable::TARGET];
+
+/// Short names for triples.
+const SHORT: [(&str, &str); 4] = [
+    ("x86_64", "x86_64-unknown-linux-gnu"),
+    ("x86_64-none", "x86_64-unknown-none"),
+    ("aarch64", "aarch64-unknown-linux-gnu"),
+    ("aarch64-none", "aarch64-unknown-none"),
+];
+
+/// Triples that are named where one is asked for; others of the same formats are taken as well.
+const TRIPLES: [&str; 13] = [
+    "x86_64-unknown-linux-gnu",
+    "x86_64-unknown-linux-musl",
+    "x86_64-unknown-freebsd",
+    "x86_64-unknown-none",
+    "x86_64-apple-darwin",
+    "x86_64-pc-windows-msvc",
+    "x86_64-pc-windows-gnu",
+    "aarch64-unknown-linux-gnu",
+    "aarch64-unknown-linux-musl",
+    "aarch64-linux-android",
+    "aarch64-unknown-none",
+    "aarch64-apple-darwin",
+    "aarch64-apple-ios",
+];
+
+/// What is compiled for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Machine {
+    pub triple: Triple,
+    pub cpu: Cpu,
+}
+
+impl Machine {
+    /// From `--target` and `--cpu`.
+    ///
+    /// # Errors
+    ///
+    /// A target that is unknown or cannot be compiled for, and a CPU that is not of its architecture.
+    pub fn new(target: &str, cpu: Option<&str>) -> Result<Self> {
+        let (triple, arch) = select(target).map_err(|error| error.help(format!("targets are {}", target_names().join(", "))))?;
+        let mut cpu = portable::cpu(arch, cpu.unwrap_or(portable::default_cpu_name(arch)))?;
+        cpu.windows_abi = triple.operating_system == OperatingSystem::Windows;
+        // Without an operating system the memory management unit may be off, and then every access must be aligned.
+        cpu.strict_alignment = arch == Arch::Aarch64 && is_bare(&triple);
+        Ok(Self { triple, cpu })
+    }
+}
+
+fn select(target: &str) -> Result<(Triple, Arch)> {
+    let triple: Triple = match SHORT.iter().find(|(short, _)| *short == target) {
+        _ if target == "host" => Triple::host(),
+        Some((_, triple)) => triple.parse().expect("the table holds triples"),
+        None => target.parse().map_err(|error| Error::new(format!("unknown target '{target}': {error}")))?,
+    };
+    let unsupported = |why: &str| Error::new(format!("the target '{target}' is not supported: {why}"));
+    let arch = match triple.architecture {
+        Architecture::X86_64 => Arch::X86_64,
+        Architecture::Aarch64(target_lexicon::Aarch64Architecture::Aarch64) => Arch::Aarch64,
+        other => return Err(unsupported(&format!("its architecture is {other}"))),
+    };
+    if triple.environment == Environment::Gnux32 || triple.pointer_width() != Ok(PointerWidth::U64) {
+        return Err(unsupported("its pointers do not have 64 bits"));
+    }
+    match (triple.binary_format, arch) {
+        (BinaryFormat::Elf | BinaryFormat::Macho, _) | (BinaryFormat::Coff, Arch::X86_64) => Ok((triple, arch)),
+        (BinaryFormat::Unknown, _) if is_bare(&triple) => Ok((triple, arch)),
+        (format, _) => Err(unsupported(&format!("no object in the format {format} can be written for it"))),
+    }
+}
+
+fn is_bare(triple: &Triple) -> bool {
+    matches!(triple.operating_system, OperatingSystem::None_ | OperatingSystem::Unknown)
+}
+
+fn target_names() -> Vec<&'static str> {
+    std::iter::once("host").chain(SHORT.iter().map(|(short, _)| *short)).chain(TRIPLES).collect()
+}
+
+/// The text of `mcc targets`.
+pub fn list() -> String {
+    let mut out = String::from("targets:\n");
+    let _ = writeln!(out, "  {:<16}{}", "host", Triple::host());
+    for (short, triple) in SHORT {
+        let _ = writeln!(out, "  {short:<16}{triple}");
+    }
+    out.push_str("\ntriples:\n");
+    for triple in TRIPLES {
+        let _ = writeln!(out, "  {triple}");
+    }
+    for (arch, name) in [(Arch::X86_64, "x86_64"), (Arch::Aarch64, "aarch64")] {
+        let _ = writeln!(out, "\nCPUs of {name} (the default is {}):", portable::default_cpu_name(arch));
+        let _ = writeln!(out, "  {}, native", portable::cpu_names(arch).join(", "));
+        let _ = writeln!(out, "  features to add, as in --cpu NAME+FEATURE: {}", portable::feature_names(arch).join(", "));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_listed_target_is_taken() {
+        for name in target_names().into_iter().filter(|name| *name != "host") {
+            let machine = Machine::new(name, None).unwrap();
+            let is_x86 = name.starts_with("x86_64");
+            assert_eq!(machine.cpu.arch == Arch::X86_64, is_x86, "{name}");
+            assert_eq!(machine.cpu.windows_abi, name.contains("windows"), "{name}");
+            assert_eq!(machine.cpu.strict_alignment, !is_x86 && name.ends_with("none"), "{name}");
+        }
+    }
+
+    #[test]
+    fn others_are_refused_with_the_list() {
+        for name in [
+            "riscv64gc-unknown-linux-gnu", "x86_64-unknown-linux-gnux32", "aarch64-pc-windows-msvc", "aarch64_be-unknown-linux-gnu",
+            "aarch64-unknown-linux-gnu_ilp32", "wasm32-unknown-unknown", "i686-unknown-linux-gnu", "thumbv7em-none-eabi", "", "vax",
+        ] {
+            let error = Machine::new(name, None).unwrap_err();
+            assert!(error.help.as_ref().is_some_and(|help| help.contains("aarch64-unknown-none")), "{name}: {error}");
+        }
+        assert!(Machine::new("x86_64", Some("armv8-a")).is_err());
+        assert!(Machine::new("aarch64", Some("cortex-a55")).is_ok());
+    }
+}

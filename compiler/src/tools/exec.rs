@@ -1,0 +1,246 @@
+//! Runs a compiled model in this process.
+//!
+//! The machine code is loaded by cranelift-jit and called as a C program would call it.
+#![allow(unsafe_code, reason = "calls the machine code of a compiled model, the one way to run it")]
+
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::ptr;
+
+use cranelift_codegen::binemit::Reloc;
+use cranelift_codegen::settings::{self, Configurable};
+use cranelift_jit::{ArenaMemoryProvider, JITBuilder, JITModule};
+use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module, ModuleReloc, ModuleRelocTarget, default_libcall_names};
+use mcc_kernel::{Code, RelocKind};
+use mcc_runtime::abi;
+use mcc_support::{Error, Result, Tensor, TensorType, bug, ensure};
+use target_lexicon::Triple;
+
+use crate::emit::{Linked, Port};
+
+/// Room for alignment and for the veneers that calls over long distances take.
+const SLACK_BYTES: usize = 1 << 16;
+const SLACK_PER_FUNCTION_BYTES: usize = 4096;
+
+/// A model that is loaded, with its arena.
+pub struct Executable {
+    function: abi::CallFunction,
+    /// Owns the code; freed when this is dropped.
+    module: Option<JITModule>,
+    inputs: Vec<Port>,
+    outputs: Vec<Port>,
+    cpu_features: u32,
+    arena: Buffer,
+}
+
+/// Inputs and outputs in memory as a call takes them: a model can be run on them again and again.
+#[derive(Debug)]
+pub struct Binding {
+    inputs: Vec<Buffer>,
+    outputs: Vec<Buffer>,
+}
+
+impl Executable {
+    /// # Errors
+    ///
+    /// A model for another architecture, or for a CPU with features that this one lacks.
+    pub fn load(linked: &Linked) -> Result<Self> {
+        let model = &linked.model;
+        let host = Triple::host();
+        ensure!(
+            host.architecture == model.triple.architecture && host.operating_system == model.triple.operating_system,
+            "a model for {} does not run in this process, on {host}",
+            model.triple
+        );
+        let cpu_features = mcc_runtime::detect_cpu_features();
+        let missing = linked.cpu_features & !cpu_features;
+        if missing != 0 {
+            return Err(Error::new(format!("this CPU is not a {}", model.cpu.name)).help("choose one with --cpu, as --cpu native"));
+        }
+        let (module, entry) = load_module(linked);
+        let address = module.get_finalized_function(entry);
+        // SAFETY: the entry function has this signature, and the module that holds it lives as long as the result.
+        let function = unsafe { std::mem::transmute::<*const u8, abi::CallFunction>(address) };
+        Ok(Self {
+            function,
+            module: Some(module),
+            inputs: model.inputs.clone(),
+            outputs: model.outputs.clone(),
+            cpu_features,
+            arena: Buffer::filled(model.arena_bytes as usize, 0xff),
+        })
+    }
+
+    /// Copies the inputs, one for each of the model's.
+    ///
+    /// # Errors
+    ///
+    /// Inputs that differ from the model's in number or type.
+    pub fn bind(&self, inputs: &[Tensor]) -> Result<Binding> {
+        ensure!(inputs.len() == self.inputs.len(), "the model has {} inputs, {} are given", self.inputs.len(), inputs.len());
+        for (port, tensor) in self.inputs.iter().zip(inputs) {
+            ensure!(port.ty == *tensor.ty(), "input '{}' is {}, given is {}", port.name, port.ty, tensor.ty());
+        }
+        Ok(Binding {
+            inputs: inputs.iter().map(|tensor| Buffer::holding(tensor.data())).collect(),
+            // What a run does not write shows: NaN in floats.
+            outputs: self.outputs.iter().map(|port| Buffer::filled(port.ty.size_bytes(), 0xff)).collect(),
+        })
+    }
+
+    /// Runs once and returns the status, one of [`abi::status`].
+    pub fn run(&mut self, binding: &mut Binding) -> i32 {
+        let inputs: Vec<*const c_void> = binding.inputs.iter().map(|buffer| buffer.start().cast()).collect();
+        let outputs: Vec<*mut c_void> = binding.outputs.iter_mut().map(|buffer| buffer.start_mut().cast()).collect();
+        let call = abi::Call {
+            size: size_of::<abi::Call>() as u32,
+            cpu_features: self.cpu_features,
+            inputs: inputs.as_ptr(),
+            outputs: outputs.as_ptr(),
+            dims: ptr::null(),
+            counts: ptr::null_mut(),
+            arena: self.arena.start_mut().cast(),
+            weights: ptr::null(),
+            parallel_for: None,
+            parallel_context: ptr::null_mut(),
+            profile: ptr::null_mut(),
+        };
+        // SAFETY: `bind` made buffers of the sizes that the model was compiled for, which only this call refers to; the CPU has
+        // what `load` checked.
+        unsafe { (self.function)(&call) }
+    }
+
+    /// The outputs of the last run, one for each of the model's.
+    pub fn outputs(&self, binding: &Binding) -> Vec<Tensor> {
+        let tensor = |(port, buffer): (&Port, &Buffer)| Tensor::new(port.ty.clone(), buffer.bytes().to_vec());
+        self.outputs.iter().zip(&binding.outputs).map(tensor).collect()
+    }
+
+    pub fn input_types(&self) -> impl Iterator<Item = (&str, &TensorType)> {
+        self.inputs.iter().map(|port| (port.name.as_str(), &port.ty))
+    }
+}
+
+impl std::fmt::Debug for Executable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Executable").field("inputs", &self.inputs).field("outputs", &self.outputs).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Executable {
+    fn drop(&mut self) {
+        if let Some(module) = self.module.take() {
+            // SAFETY: nothing refers to the code but `function`, which goes with this.
+            unsafe { module.free_memory() };
+        }
+    }
+}
+
+/// The message for a status that is not [`abi::status::OK`].
+pub fn status_name(status: i32) -> &'static str {
+    abi::status::ALL.iter().find(|(_, value)| *value == status).map_or("an unknown status", |(name, _)| name)
+}
+
+fn load_module(linked: &Linked) -> (JITModule, FuncId) {
+    let fail = |error: &dyn std::fmt::Display| -> ! { bug!("the model cannot be loaded: {error}") };
+    let mut flags = settings::builder();
+    flags.set("is_pic", "false").unwrap_or_else(|error| fail(&error));
+    let isa = cranelift_codegen::isa::lookup(Triple::host()).unwrap_or_else(|error| fail(&error));
+    let isa = isa.finish(settings::Flags::new(flags)).unwrap_or_else(|error| fail(&error));
+    let mut builder = JITBuilder::with_isa(isa, default_libcall_names());
+    // One block, so that everything is in reach of everything.
+    let code_bytes = linked.sizes.code_bytes as usize + linked.functions.len() * SLACK_PER_FUNCTION_BYTES;
+    let size_bytes = linked.model.weights.len() + code_bytes + SLACK_BYTES;
+    let memory = ArenaMemoryProvider::new_with_size(size_bytes).unwrap_or_else(|error| fail(&error));
+    builder.memory_provider(Box::new(memory));
+    let mut module = JITModule::new(builder);
+
+    let mut symbols = Symbols::default();
+    let signature = module.make_signature();
+    for (symbol, _) in &linked.functions {
+        let id = module.declare_function(symbol, Linkage::Local, &signature).unwrap_or_else(|error| fail(&error));
+        symbols.functions.insert(symbol, id);
+    }
+    if !linked.model.weights.is_empty() {
+        let symbol = &linked.weights_symbol;
+        let id = module.declare_data(symbol, Linkage::Local, false, false).unwrap_or_else(|error| fail(&error));
+        symbols.data.insert(symbol, id);
+        let mut data = DataDescription::new();
+        data.define(linked.model.weights.clone().into_boxed_slice());
+        data.set_align(abi::ARENA_ALIGN as u64);
+        module.define_data(id, &data).unwrap_or_else(|error| fail(&error));
+    }
+    for (symbol, code) in &linked.functions {
+        let relocs = symbols.relocs(code);
+        let align = u64::from(code.align_bytes).max(16);
+        let id = symbols.functions[symbol.as_str()];
+        module.define_function_bytes(id, align, &code.bytes, &relocs).unwrap_or_else(|error| fail(&error));
+    }
+    module.finalize_definitions().unwrap_or_else(|error| fail(&error));
+    let entry = symbols.functions[linked.functions[0].0.as_str()];
+    (module, entry)
+}
+
+#[derive(Default)]
+struct Symbols<'a> {
+    functions: BTreeMap<&'a str, FuncId>,
+    data: BTreeMap<&'a str, DataId>,
+}
+
+impl Symbols<'_> {
+    fn relocs(&self, code: &Code) -> Vec<ModuleReloc> {
+        let target = |symbol: &str| match (self.functions.get(symbol), self.data.get(symbol)) {
+            (Some(&id), _) => ModuleRelocTarget::from(id),
+            (None, Some(&id)) => ModuleRelocTarget::from(id),
+            (None, None) => bug!("symbol {symbol} is not defined in the model"),
+        };
+        let kind = |kind| match kind {
+            RelocKind::X86Call4 => Reloc::X86CallPCRel4,
+            RelocKind::X86PcRel4 => Reloc::X86PCRel4,
+            RelocKind::Aarch64Call26 => Reloc::Arm64Call,
+            RelocKind::Aarch64AdrPage21 => Reloc::Aarch64AdrPrelPgHi21,
+            RelocKind::Aarch64AddLo12 => Reloc::Aarch64AddAbsLo12Nc,
+        };
+        let reloc = |reloc: &mcc_kernel::Reloc| ModuleReloc {
+            offset: reloc.offset,
+            kind: kind(reloc.kind),
+            name: target(&reloc.symbol),
+            addend: reloc.addend,
+        };
+        code.relocs.iter().map(reloc).collect()
+    }
+}
+
+/// Bytes at the alignment of an arena.
+#[derive(Debug)]
+struct Buffer {
+    memory: Vec<u8>,
+    start: usize,
+    size_bytes: usize,
+}
+
+impl Buffer {
+    fn filled(size_bytes: usize, byte: u8) -> Self {
+        let memory = vec![byte; size_bytes + abi::ARENA_ALIGN];
+        let start = memory.as_ptr().align_offset(abi::ARENA_ALIGN);
+        Self { memory, start, size_bytes }
+    }
+
+    fn holding(bytes: &[u8]) -> Self {
+        let mut buffer = Self::filled(bytes.len(), 0);
+        buffer.memory[buffer.start..][..bytes.len()].copy_from_slice(bytes);
+        buffer
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.memory[self.start..][..self.size_bytes]
+    }
+
+    fn start(&self) -> *const u8 {
+        self.memory[self.start..].as_ptr()
+    }
+
+    fn start_mut(&mut self) -> *mut u8 {
+        self.memory[self.start..].as_mut_ptr()
+    }
+}

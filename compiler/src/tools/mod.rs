@@ -1,0 +1,3 @@
+//! The command and what it is made of.
+
+pub mod exec;

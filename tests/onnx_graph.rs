@@ -1,0 +1,164 @@
+//! What models mean, by the interpreter of graphs: the ONNX backend node tests, and the cases from bug reports of other engines.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::path::Path;
+use std::{fs, panic};
+
+use mcc::graph::interp;
+use mcc::import::{ImportOptions, import_all_errors};
+use mcc::onnx::proto::TensorProto;
+use mcc::onnx::{ExternalFiles, FlatGraph, Model, flatten, tensor};
+use mcc::ops;
+use mcc_support::{Error, Tensor};
+use mcc_tests::compare::{Tolerance, compare, compare_except};
+use mcc_tests::data::{self, Case, Expected, NodeTest};
+use prost::Message;
+
+/// As onnx's own runner of these tests has it.
+const TOLERANCE: Tolerance = Tolerance { relative: 1e-3, absolute: 1e-7 };
+/// Node tests that pass at least. Raise it when operators are added.
+const PASSING: usize = 600;
+/// What mcc answers differently on purpose: ONNX leaves it open what becomes of a float that is outside of the integer type.
+const SATURATING_CASTS: [&str; 4] = ["FLOAT16_to_INT4", "FLOAT16_to_UINT4", "FLOAT_to_INT4", "FLOAT_to_UINT4"];
+
+enum Failure {
+    /// It cannot be compiled.
+    Refused(Vec<Error>),
+    Wrong(String),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Failure::Refused(vec![error])
+    }
+}
+
+/// Runs a model, with those of its inputs bound as constants that determine shapes.
+fn run(model: &Model, inputs: &BTreeMap<String, Tensor>) -> Result<BTreeMap<String, Tensor>, Failure> {
+    let bound = shape_inputs(&flatten(model)?);
+    let mut options = ImportOptions::default();
+    for (name, tensor) in inputs {
+        if bound.contains(name) {
+            options.constants.insert(name.clone(), tensor.clone());
+        } else {
+            options.shapes.insert(name.clone(), tensor.shape().dims().to_vec());
+        }
+    }
+    let (graph, _) = import_all_errors(model, &options).map_err(Failure::Refused)?;
+    let values: Vec<Tensor> = graph.inputs.iter().map(|(name, _)| inputs[name].clone()).collect();
+    let outputs = interp::run(&graph, &values).map_err(|error| Failure::Wrong(error.to_string()))?;
+    Ok(graph.outputs.iter().map(|(name, _)| name.clone()).zip(outputs).collect())
+}
+
+/// The inputs whose values determine shapes, directly or through other nodes.
+fn shape_inputs(graph: &FlatGraph<'_>) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for node in graph.nodes.iter().rev() {
+        let Ok(def) = ops::lookup(node.domain, node.operator, node.opset) else { continue };
+        let only_shape = matches!(node.operator, "Shape" | "Size");
+        let through = !only_shape && node.outputs.iter().any(|output| found.contains(output));
+        let used = node.inputs.iter().enumerate().filter(|(index, _)| through || def.shape_inputs.contains(index));
+        found.extend(used.map(|(_, name)| name.clone()));
+    }
+    found
+}
+
+fn read(path: &Path) -> Result<Tensor, Failure> {
+    let bytes = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let proto = TensorProto::decode(bytes.as_slice()).map_err(|error| Error::new(format!("not a tensor: {error}")))?;
+    Ok(tensor::tensor(&proto, &ExternalFiles::none())?)
+}
+
+fn node_test(test: &NodeTest) -> Result<(), Failure> {
+    let model = Model::open(&test.model)?;
+    let flat = flatten(&model)?;
+    for set in &test.sets {
+        let names = flat.inputs.iter().map(|input| input.name.clone());
+        let inputs = names.zip(&set.inputs).map(|(name, path)| Ok((name, read(path)?))).collect::<Result<_, Failure>>()?;
+        let outputs = run(&model, &inputs)?;
+        for (output, path) in flat.outputs.iter().zip(&set.outputs) {
+            let result = compare(&outputs[&output.name], &read(path)?, TOLERANCE);
+            result.map_err(|difference| Failure::Wrong(format!("output '{}' {difference}", output.name)))?;
+        }
+    }
+    Ok(())
+}
+
+/// The message of a refusal, without the node it speaks of.
+fn reason(errors: &[Error]) -> String {
+    errors[0].message.clone()
+}
+
+#[test]
+fn node_tests() {
+    let (mut passed, mut wrong) = (0, String::new());
+    let mut refused: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for test in data::node_tests() {
+        if SATURATING_CASTS.iter().any(|cast| test.name.contains(cast)) {
+            continue;
+        }
+        match panic::catch_unwind(|| node_test(&test)).unwrap_or_else(|_| Err(Failure::Wrong("panicked".into()))) {
+            Ok(()) => passed += 1,
+            Err(Failure::Wrong(reason)) => writeln!(wrong, "{}: {reason}", test.name).expect("writes to a string"),
+            Err(Failure::Refused(errors)) => refused.entry(reason(&errors)).or_default().push(test.name),
+        }
+    }
+    let mut refused: Vec<_> = refused.into_iter().collect();
+    refused.sort_by_key(|(_, names)| std::cmp::Reverse(names.len()));
+    for (reason, names) in refused {
+        println!("{:4} {reason}: {}", names.len(), names[..names.len().min(4)].join(" "));
+    }
+    println!("{passed} passed");
+    assert!(wrong.is_empty(), "these are wrong:\n{wrong}");
+    assert!(passed >= PASSING, "{passed} passed, less than {PASSING}");
+}
+
+fn case(case: &Case) -> Result<(), String> {
+    let outcome = Model::open(case.model()).map_err(Failure::from).and_then(|model| run(&model, &case.example().inputs));
+    let accepted = [Some(&case.expected), case.also_right.as_ref()];
+    match outcome {
+        Err(Failure::Wrong(reason)) => Err(reason),
+        Err(Failure::Refused(errors)) => {
+            let message = errors.iter().map(|error| error.to_string().to_lowercase()).collect::<Vec<_>>().join("\n");
+            let names = accepted.into_iter().flatten().find_map(|expected| match expected {
+                Expected::Error { names } => Some(names),
+                Expected::Values { .. } => None,
+            });
+            match names {
+                Some(names) if names.iter().all(|name| message.contains(&name.to_lowercase())) => Ok(()),
+                _ => Err(format!("refused: {message}")),
+            }
+        }
+        Ok(outputs) => {
+            let tolerance = accepted.into_iter().flatten().find_map(|expected| match expected {
+                Expected::Values { rtol, atol } => Some(Tolerance { relative: *rtol, absolute: *atol }),
+                Expected::Error { .. } => None,
+            });
+            let tolerance = tolerance.ok_or("accepted, but must be refused")?;
+            for (name, want) in &case.example().outputs {
+                let unspecified = case.unspecified.get(name).map_or(&[][..], Vec::as_slice);
+                compare_except(&outputs[name], want, tolerance, unspecified).map_err(|difference| format!("output '{name}' {difference}"))?;
+            }
+            Ok(())
+        }
+    }
+}
+
+#[test]
+fn cases() {
+    let mut wrong = String::new();
+    let (mut right, mut unsupported) = (0, 0);
+    for entry in data::cases() {
+        match panic::catch_unwind(|| case(&entry)).unwrap_or_else(|_| Err("panicked".into())) {
+            Ok(()) => right += 1,
+            Err(reason) if reason.starts_with("refused: ") && reason.contains(" is not supported") => {
+                unsupported += 1;
+                println!("{}: {}", entry.name, reason.lines().next().unwrap_or_default());
+            }
+            Err(reason) => writeln!(wrong, "{}: {reason}", entry.name).expect("writes to a string"),
+        }
+    }
+    println!("{right} right, {unsupported} unsupported");
+    assert!(wrong.is_empty(), "these are wrong:\n{wrong}");
+}
