@@ -227,7 +227,7 @@ impl Codegen<'_> {
             AxisMode::Vector => self.vector_loop(axis, extent, body),
         }
         self.reduce_depth -= usize::from(kind == AxisKind::Reduce);
-        self.bindings[axis] = Binding::Unbound;
+        self.leave(axis, body);
     }
 
     fn vector_loop(&mut self, axis: AxisId, extent: usize, body: &[Stmt]) {
@@ -245,7 +245,9 @@ impl Codegen<'_> {
 
     fn serial_loop(&mut self, axis: AxisId, body: &[Stmt], begin: Operand, end: Operand) {
         let index = self.b.fresh(Type::I64);
-        let carried = self.carried_vars(body);
+        // Rounds of a spatial axis hand nothing on.
+        let spatial = self.kernel.axes[axis].kind == AxisKind::Spatial;
+        let carried = if spatial { Vec::new() } else { self.carried_vars(body) };
         let params = self.enter(&carried, Some(index));
         self.bindings[axis] = Binding::Level(self.levels.len() - 1);
         self.stmts(body);
@@ -265,12 +267,23 @@ impl Codegen<'_> {
             });
             regs.push(running.param);
         }
-        let body = self.b.close();
+        let block = self.b.close();
         let carried_nodes = self.carry(&inits, &regs, &nexts);
         let results: Vec<VReg> = carried_nodes.iter().map(|carried| carried.result).collect();
-        self.b.push(Node::Loop(Loop { index, begin, end, step: 1, carried: carried_nodes, body }));
+        self.b.push(Node::Loop(Loop { index, begin, end, step: 1, carried: carried_nodes, body: block }));
         self.set_registers(&carried, &results);
+        self.leave(axis, body);
+    }
+
+    /// What a spatial loop sets is its own.
+    fn leave(&mut self, axis: AxisId, body: &[Stmt]) {
         self.bindings[axis] = Binding::Unbound;
+        if self.kernel.axes[axis].kind == AxisKind::Spatial {
+            for var in vars_set(body) {
+                let varying = self.vars[var].varying && self.vector.is_some();
+                self.vars[var] = VarState { varying, ..VarState::default() };
+            }
+        }
     }
 
     fn carry(&mut self, inits: &[VReg], params: &[VReg], nexts: &[VReg]) -> Vec<ir::Carried> {

@@ -78,7 +78,9 @@ impl Tile {
             .or_else(|| reduction.axes.iter().copied().find(|axis| long(axis) && whole(*axis)).map(Vector::Reduce))
             .or_else(|| nest.spatial.iter().copied().find(|axis| long(axis) && whole(*axis)).map(Vector::Spatial))
             .or_else(|| nest.spatial.iter().copied().find(|axis| long(axis) && stored(*axis)).map(Vector::Spatial))?;
-        let accumulators = facts.vector_registers as usize * 3 / 4;
+        // Registers hold the accumulators, one operand for each row and each vector, and a scratch.
+        let registers = facts.vector_registers as usize;
+        let rows_beside = |vectors: usize| (registers - 1 - vectors) / (vectors + 1);
         // Rows reuse what varies along the lanes only.
         let reuses = |axis: AxisId| strides(&operands, axis).contains(&Stride::Zero) && kernel.axes[axis].extent > 1;
         let other = |taken: Option<AxisId>| {
@@ -90,19 +92,19 @@ impl Tile {
                 let possible = extent(axis).div_ceil(lanes);
                 let rows = other(None);
                 let wanted = match rows {
-                    Some(rows) if extent(rows) >= 4 => if facts.vector_registers >= 32 { 3 } else { 2 },
-                    Some(rows) => (accumulators / extent(rows)).min(8),
-                    None => accumulators.min(8),
+                    Some(rows) if extent(rows) >= 4 => if registers >= 32 { 3 } else { 2 },
+                    Some(rows) => rows_beside(extent(rows)).min(8),
+                    None => (registers / 2 - 1).min(8),
                 };
                 let vectors = wanted.min(possible);
-                let rows = rows.map(|rows| (rows, even(extent(rows), accumulators / vectors)));
+                let rows = rows.map(|rows| (rows, even(extent(rows), rows_beside(vectors))));
                 Some(Tile { vector, lanes, vectors, rows, columns: None })
             }
             Vector::Reduce(_) => {
                 let first = other(None);
                 let second = first.and_then(|first| other(Some(first)));
-                let side = if accumulators >= 24 { 4 } else { 3 };
-                let columns = first.map(|axis| (axis, even(extent(axis), accumulators / side)));
+                let side = if registers >= 32 { 4 } else { 2 };
+                let columns = first.map(|axis| (axis, even(extent(axis), rows_beside(side))));
                 let rows = second.map(|axis| (axis, even(extent(axis), side)));
                 Some(Tile { vector, lanes, vectors: 1, rows, columns })
             }
@@ -267,7 +269,6 @@ impl Chooser<'_> {
                 if extent % nr > 0 {
                     self.vectors(&format!("{name}.t"), extent % nr, tile.lanes);
                 }
-                self.unroll_reduction(&order);
             }
             Vector::Reduce(vector) => {
                 let name = self.name(vector);
@@ -288,19 +289,6 @@ impl Chooser<'_> {
         self.split(&name, count);
         self.unroll(format!("{name}.i"));
         if extent % count > 0 {
-            self.unroll(format!("{name}.t"));
-        }
-    }
-
-    fn unroll_reduction(&mut self, order: &[AxisId]) {
-        let last = *order.last().expect("an axis reduces");
-        if self.extent(last) <= MAX_UNROLLED {
-            return self.unroll_short(order);
-        }
-        let name = self.name(last);
-        self.split(&name, 4);
-        self.unroll(format!("{name}.i"));
-        if self.extent(last) % 4 > 0 {
             self.unroll(format!("{name}.t"));
         }
     }
