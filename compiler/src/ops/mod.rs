@@ -8,9 +8,16 @@ pub mod binary;
 pub mod cast;
 pub mod constant;
 pub mod context;
+pub mod conv;
 pub mod gather;
+pub mod matmul;
+pub mod norm;
+pub mod pool;
+pub mod reduce;
 pub mod shape;
 pub mod slice;
+pub mod softmax;
+mod spatial;
 pub mod unary;
 
 use std::fmt;
@@ -54,7 +61,10 @@ fn full_name(domain: &str, name: &str) -> String {
 }
 
 /// Every operator that can be compiled, by family.
-pub static ALL: &[&[&OpDef]] = &[unary::ALL, activation::ALL, binary::ALL, cast::ALL, shape::ALL, slice::ALL, gather::ALL, constant::ALL];
+pub static ALL: &[&[&OpDef]] = &[
+    unary::ALL, activation::ALL, binary::ALL, cast::ALL, shape::ALL, slice::ALL, gather::ALL, constant::ALL, conv::ALL, matmul::ALL,
+    pool::ALL, reduce::ALL, softmax::ALL, norm::ALL,
+];
 
 /// All operators, in the order of the lists.
 pub fn all() -> impl Iterator<Item = &'static OpDef> {
