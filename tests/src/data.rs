@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use mcc::onnx::ExternalFiles;
+use mcc::onnx::proto::TensorProto;
 use mcc_support::{Tensor, TensorType};
 use npyz::npz::NpzArchive;
+use prost::Message;
 use serde::Deserialize;
 
 /// `tests/data`.
@@ -218,4 +221,14 @@ pub fn mnist() -> Digits {
 /// The element types and shapes of tensors.
 pub fn types<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Vec<TensorType> {
     tensors.into_iter().map(|tensor| tensor.ty().clone()).collect()
+}
+
+/// A tensor from a `.pb` file of a node test.
+///
+/// # Errors
+///
+/// An element type that mcc does not have, or a file that holds something else (a sequence, an optional value).
+pub fn node_test_tensor(path: &Path) -> mcc_support::Result<Tensor> {
+    let proto = TensorProto::decode(&*read(path)).map_err(|error| mcc_support::Error::new(error.to_string()))?;
+    mcc::onnx::tensor::tensor(&proto, &ExternalFiles::none())
 }
