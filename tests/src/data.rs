@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use mcc::onnx::ExternalFiles;
 use mcc::onnx::proto::TensorProto;
 use mcc_support::{Tensor, TensorType};
-use npyz::npz::NpzArchive;
 use prost::Message;
 use serde::Deserialize;
 
@@ -41,17 +40,7 @@ fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> T {
 
 /// The arrays of a `.npz` file by name.
 pub fn npz(path: &Path) -> BTreeMap<String, Tensor> {
-    let fail = |error: &dyn std::fmt::Display| -> ! { panic!("{}: {error}", path.display()) };
-    let mut archive = NpzArchive::open(path).unwrap_or_else(|error| fail(&error));
-    let names: Vec<String> = archive.array_names().map(String::from).collect();
-    names
-        .into_iter()
-        .map(|name| {
-            let file = archive.by_name(&name).unwrap_or_else(|error| fail(&error)).expect("a name that was listed");
-            let tensor = mcc::npy::from_npy(file).unwrap_or_else(|error| fail(&error));
-            (name, tensor)
-        })
-        .collect()
+    mcc::npy::read_archive(path).unwrap_or_else(|error| panic!("{error}")).into_iter().collect()
 }
 
 /// Inputs and right outputs of one run, by the names of the model.
