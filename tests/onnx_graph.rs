@@ -52,10 +52,10 @@ fn run(model: &Model, inputs: &BTreeMap<String, Tensor>) -> Result<BTreeMap<Stri
 fn shape_inputs(graph: &FlatGraph<'_>) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for node in graph.nodes.iter().rev() {
-        let Ok(def) = ops::lookup(node.domain, node.operator, node.opset) else { continue };
+        let determining = ops::shape_inputs(node.domain, node.operator);
         let only_shape = matches!(node.operator, "Shape" | "Size");
         let through = !only_shape && node.outputs.iter().any(|output| found.contains(output));
-        let used = node.inputs.iter().enumerate().filter(|(index, _)| through || def.shape_inputs.contains(index));
+        let used = node.inputs.iter().enumerate().filter(|(index, _)| through || determining.contains(index));
         found.extend(used.map(|(_, name)| name.clone()));
     }
     found
