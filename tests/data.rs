@@ -14,6 +14,16 @@ fn node_tests_are_complete() {
     }
 }
 
+/// The others hold sequences, optional values, strings, floats of 8 bits and fewer, integers of 2 bits.
+#[test]
+fn tensors_of_node_tests_are_read() {
+    let sets: Vec<_> = data::node_tests().into_iter().flat_map(|test| test.sets).collect();
+    let files: Vec<_> = sets.iter().flat_map(|set| set.inputs.iter().chain(&set.outputs)).collect();
+    assert_eq!(files.len(), 6029);
+    let read = files.iter().filter(|path| data::node_test_tensor(path).is_ok()).count();
+    assert!(read >= 5739, "{read} of {}", files.len());
+}
+
 #[test]
 fn cases_have_models_and_values() {
     let cases = data::cases();

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use mcc::onnx::ExternalFiles;
+use mcc::onnx::proto::TensorProto;
 use mcc_support::{Tensor, TensorType};
-use npyz::npz::NpzArchive;
+use prost::Message;
 use serde::Deserialize;
 
 /// `tests/data`.
@@ -38,17 +40,7 @@ fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> T {
 
 /// The arrays of a `.npz` file by name.
 pub fn npz(path: &Path) -> BTreeMap<String, Tensor> {
-    let fail = |error: &dyn std::fmt::Display| -> ! { panic!("{}: {error}", path.display()) };
-    let mut archive = NpzArchive::open(path).unwrap_or_else(|error| fail(&error));
-    let names: Vec<String> = archive.array_names().map(String::from).collect();
-    names
-        .into_iter()
-        .map(|name| {
-            let file = archive.by_name(&name).unwrap_or_else(|error| fail(&error)).expect("a name that was listed");
-            let tensor = mcc::npy::from_npy(file).unwrap_or_else(|error| fail(&error));
-            (name, tensor)
-        })
-        .collect()
+    mcc::npy::read_archive(path).unwrap_or_else(|error| panic!("{error}")).into_iter().collect()
 }
 
 /// Inputs and right outputs of one run, by the names of the model.
@@ -218,4 +210,14 @@ pub fn mnist() -> Digits {
 /// The element types and shapes of tensors.
 pub fn types<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Vec<TensorType> {
     tensors.into_iter().map(|tensor| tensor.ty().clone()).collect()
+}
+
+/// A tensor from a `.pb` file of a node test.
+///
+/// # Errors
+///
+/// An element type that mcc does not have, or a file that holds something else (a sequence, an optional value).
+pub fn node_test_tensor(path: &Path) -> mcc_support::Result<Tensor> {
+    let proto = TensorProto::decode(&*read(path)).map_err(|error| mcc_support::Error::new(error.to_string()))?;
+    mcc::onnx::tensor::tensor(&proto, &ExternalFiles::none())
 }

@@ -435,7 +435,6 @@ fn op_kind(expr: &Expr, of: DType) -> Option<OpKind> {
         Expr::Const(..) | Expr::Select(..) | Expr::Bitcast(..) | Expr::Load { .. } | Expr::Var(_) => OpKind::Move,
         Expr::Axis(_) | Expr::Param(..) => return None,
         Expr::Unary(op, _) => match op {
-            Unary::Neg | Unary::Abs if of.is_float() => OpKind::Bits,
             Unary::Neg | Unary::Abs => OpKind::AddSub,
             Unary::Not => OpKind::Bits,
             Unary::Sqrt => OpKind::Sqrt,

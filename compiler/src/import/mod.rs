@@ -2,6 +2,7 @@
 //!
 //! What stops a model is collected, node by node, so that the user sees all of it at once.
 
+mod control;
 mod inputs;
 
 use std::cell::RefCell;
@@ -47,7 +48,7 @@ pub fn import_all_errors(model: &Model, options: &ImportOptions) -> Result<(Grap
     let flat = flatten(model).map_err(|error| vec![error])?;
     let name = options.name.clone().unwrap_or_else(|| flat.name.to_string());
     let builder = Builder::new(name);
-    let mut importer = Importer { builder: &builder, errors: Vec::new(), warnings: Vec::new(), reshaped: false };
+    let mut importer = Importer { builder: &builder, errors: Vec::new(), warnings: Vec::new(), reshaped: false, rounds: 0 };
     let scope = Scope { graph: &flat, values: RefCell::default(), outer: None };
     importer.inputs(&scope, options);
     importer.nodes(&scope);
@@ -74,6 +75,8 @@ struct Importer<'b> {
     warnings: Vec<Warning>,
     /// An input has another shape than the model declares, so that declared shapes of outputs mean nothing.
     reshaped: bool,
+    /// Of loops that were written out.
+    rounds: usize,
 }
 
 /// The values of a graph, inside of those of the graph around it.
@@ -105,8 +108,8 @@ impl<'b> Importer<'b> {
 
     /// The values of a node's outputs; `None` where one of its inputs could not be made.
     fn node<'a>(&mut self, scope: &Scope<'_, 'a, 'b>, node: &'a Node<'a>) -> Result<Option<Vec<Wire<'b>>>> {
-        if node.domain.is_empty() && node.operator == "If" {
-            return self.branch(scope, node);
+        if ops::control(node.domain, node.operator).is_some() {
+            return self.control(scope, node);
         }
         let def = ops::lookup(node.domain, node.operator, node.opset)?;
         let mut inputs = Vec::with_capacity(node.inputs.len());
@@ -126,34 +129,6 @@ impl<'b> Importer<'b> {
             return Err(Error::new(format!("output {index} ('{}') of {} is not supported", node.outputs[index], def.name)));
         }
         Ok(Some(results))
-    }
-
-    /// An `If` whose condition is known is the branch that it takes.
-    fn branch<'a>(&mut self, scope: &Scope<'_, 'a, 'b>, node: &'a Node<'a>) -> Result<Option<Vec<Wire<'b>>>> {
-        let attributes = node.attributes();
-        let then_branch = attributes.required("then_branch", attributes.graph("then_branch")?)?;
-        let else_branch = attributes.required("else_branch", attributes.graph("else_branch")?)?;
-        attributes.finish()?;
-        let [name] = &node.inputs[..] else { return Err(attributes.error("If needs exactly one input, the condition")) };
-        let Some(condition) = self.value(scope, name) else { return Ok(None) };
-        let Some(value) = condition.constant() else {
-            return Err(attributes.error(format!("the condition '{name}' is not known when the model is compiled")).help(
-                "an If that is decided while the model runs is not supported; where the condition depends on an input, \
-                 give that one with `--constant NAME=VALUE`",
-            ));
-        };
-        ensure!(value.count() == 1, "the condition '{name}' must have one element, not {}", value.ty());
-        let graph = if value.number(0).as_f64() != 0.0 { then_branch } else { else_branch };
-        ensure!(graph.inputs.is_empty(), "the branch of an If has inputs");
-        ensure!(
-            graph.outputs.len() >= node.outputs.len(),
-            "the If has {} outputs, but the branch that is taken has {}",
-            node.outputs.len(),
-            graph.outputs.len()
-        );
-        let inner = Scope { graph, values: RefCell::default(), outer: Some(scope) };
-        self.nodes(&inner);
-        Ok(graph.outputs.iter().map(|output| self.value(&inner, &output.name)).collect())
     }
 
     /// The value of a name; initializers are read when they are first used. `None` where it could not be made.

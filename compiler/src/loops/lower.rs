@@ -22,6 +22,8 @@ mod movement;
 mod nest;
 mod product;
 mod reduce;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
 

@@ -5,6 +5,7 @@
 //! are the same IR, and each has the same meaning for [`interp`], which ignores the marks.
 
 pub mod expr;
+pub mod interp;
 pub mod linear;
 pub mod lower;
 pub mod primitive;

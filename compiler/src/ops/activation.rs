@@ -12,7 +12,7 @@ pub static ALL: &[&OpDef] = &[
 ];
 
 /// Applies a formula in f32 to types that would lose too much on its way; the result has the operand's type.
-fn widened<'b>(x: Wire<'b>, formula: impl FnOnce(Wire<'b>) -> Wire<'b>) -> Wire<'b> {
+pub(super) fn widened<'b>(x: Wire<'b>, formula: impl FnOnce(Wire<'b>) -> Wire<'b>) -> Wire<'b> {
     match x.dtype() {
         DType::F32 | DType::F64 => formula(x),
         dtype => formula(x.cast(DType::F32)).cast(dtype),

@@ -8,9 +8,16 @@ pub mod binary;
 pub mod cast;
 pub mod constant;
 pub mod context;
+pub mod conv;
 pub mod gather;
+pub mod matmul;
+pub mod norm;
+pub mod pool;
+pub mod reduce;
 pub mod shape;
 pub mod slice;
+pub mod softmax;
+mod spatial;
 pub mod unary;
 
 use std::fmt;
@@ -54,7 +61,37 @@ fn full_name(domain: &str, name: &str) -> String {
 }
 
 /// Every operator that can be compiled, by family.
-pub static ALL: &[&[&OpDef]] = &[unary::ALL, activation::ALL, binary::ALL, cast::ALL, shape::ALL, slice::ALL, gather::ALL, constant::ALL];
+pub static ALL: &[&[&OpDef]] = &[
+    unary::ALL, activation::ALL, binary::ALL, cast::ALL, shape::ALL, slice::ALL, gather::ALL, constant::ALL, conv::ALL, matmul::ALL,
+    pool::ALL, reduce::ALL, softmax::ALL, norm::ALL,
+];
+
+/// An operator of control flow. It holds graphs and is written out by import, so that it has no definition as a formula.
+#[derive(Debug)]
+pub struct ControlDef {
+    pub name: &'static str,
+    /// As [`OpDef::since`].
+    pub since: &'static [i64],
+    /// As [`OpDef::shape_inputs`].
+    pub shape_inputs: &'static [usize],
+}
+
+pub static CONTROL: &[ControlDef] = &[
+    ControlDef { name: "If", since: &[1, 11, 13, 16, 19, 21, 23, 24, 25], shape_inputs: &[] },
+    ControlDef { name: "Loop", since: &[1, 11, 13, 16, 19, 21, 23, 24, 25], shape_inputs: &[0, 1] },
+    ControlDef { name: "Scan", since: &[9, 11, 16, 19, 21, 23, 24, 25], shape_inputs: &[] },
+];
+
+/// The operator of control flow that a node names, if it is one.
+pub fn control(domain: &str, name: &str) -> Option<&'static ControlDef> {
+    CONTROL.iter().find(|def| domain.is_empty() && def.name == name)
+}
+
+/// The inputs of a node that must be known when it is compiled, by their places.
+pub fn shape_inputs(domain: &str, name: &str) -> &'static [usize] {
+    let def = all().find(|def| def.domain == domain && def.name == name);
+    def.map(|def| def.shape_inputs).or_else(|| control(domain, name).map(|def| def.shape_inputs)).unwrap_or_default()
+}
 
 /// All operators, in the order of the lists.
 pub fn all() -> impl Iterator<Item = &'static OpDef> {
