@@ -7,6 +7,9 @@ use mcc_support::{DType, Error, Result, Shape, TensorType, ensure};
 
 use super::op::{BinaryFn, Contraction, Conv, Op, PadMode, ReduceFn, SliceAxis, UnaryFn, Window};
 
+/// No model's window is as large; larger ones could only consist of padding.
+const MAX_WINDOW_CELLS: usize = 1 << 31;
+
 /// The type of the op's result.
 pub fn infer(op: &Op, operands: &[&TensorType]) -> Result<TensorType> {
     check_count(op, operands.len())?;
@@ -148,7 +151,8 @@ fn binary(function: BinaryFn, a: &TensorType, b: &TensorType) -> Result<TensorTy
             ensure!(!a.dtype.is_signed(), "{what} is not defined for {a}: the elements must be unsigned integers");
         }
         BinaryFn::Lt | BinaryFn::Le => check_number(&what, a)?,
-        BinaryFn::Eq => {}
+        BinaryFn::Eq if a.dtype == DType::Bool => {}
+        BinaryFn::Eq => check_number(&what, a)?,
     }
     let comparison = matches!(function, BinaryFn::Eq | BinaryFn::Lt | BinaryFn::Le);
     Ok(TensorType::new(if comparison { DType::Bool } else { a.dtype }, broadcast(a, b)?))
@@ -158,6 +162,9 @@ fn select(operands: &[&TensorType]) -> Result<TensorType> {
     let [condition, then, otherwise] = operands else { unreachable!("counted") };
     ensure!(condition.dtype == DType::Bool, "the condition must be bool, not {condition}");
     check_same_dtype(then, otherwise)?;
+    if then.dtype != DType::Bool {
+        check_number("a choice", then)?;
+    }
     let values = TensorType::new(then.dtype, broadcast(then, otherwise)?);
     Ok(TensorType::new(then.dtype, broadcast(condition, &values)?))
 }
@@ -285,6 +292,8 @@ fn window_shape(window: &Window, x: &TensorType) -> Result<Shape> {
     check_entries("strides", window.strides.len(), rank)?;
     check_entries("dilations", window.dilations.len(), rank)?;
     check_entries("pairs of padding", window.pads.len(), rank)?;
+    let cells = Shape::new(window.kernel.clone()).checked_count();
+    ensure!(cells.is_some_and(|cells| cells <= MAX_WINDOW_CELLS), "a window of {:?} has too many cells", window.kernel);
     let outer = x.rank() - rank;
     let mut dims = x.shape[..outer].to_vec();
     for axis in 0..rank {

@@ -4,7 +4,6 @@
 //! (contractions, convolutions, reductions, scans) are accumulated in f64 and rounded once: what compiled code is allowed to differ
 //! by is measured from there. Batch normalization, which is never compiled as it stands, is computed likewise.
 
-mod elementwise;
 mod elements;
 mod movement;
 mod product;
@@ -15,16 +14,17 @@ use mcc_support::{EntityMap, Error, Result, Shape, Tensor, TensorType, ensure};
 use self::elements::Num;
 use super::op::{Contraction, Op};
 use super::{Def, Graph, ValueId};
+use crate::loops::scalar::{self, Function};
 
 /// The result, of type `ty`, of an op on these operands.
 pub fn eval(op: &Op, operands: &[&Tensor], ty: &TensorType) -> Tensor {
     let x = operands.first().copied();
     let x = || x.expect("the operands were counted by the type rule");
     let result = match op {
-        Op::Unary(function) => elementwise::unary(*function, x()),
-        Op::Binary(function) => elementwise::binary(*function, x(), operands[1], &ty.shape),
-        Op::Select => elementwise::select(x(), operands[1], operands[2], &ty.shape),
-        Op::Cast(dtype) => elementwise::cast(*dtype, x()),
+        Op::Unary(function) => scalar::map(Function::Unary(*function), operands, ty),
+        Op::Binary(function) => scalar::map(Function::Binary(*function), operands, ty),
+        Op::Select => scalar::map(Function::Select, operands, ty),
+        Op::Cast(dtype) => scalar::map(Function::Cast(*dtype), operands, ty),
         Op::Bitcast(_) => Tensor::new(ty.clone(), x().data().clone()),
         Op::Contract(contraction) => product::contract(contraction, x(), operands[1], ty),
         Op::Conv(conv) => product::conv(conv, x(), operands[1], ty),
