@@ -81,6 +81,19 @@ pub fn relative_error(got: &Tensor, want: &Tensor) -> Result<f64, String> {
     Ok(if error == 0.0 { 0.0 } else { error / magnitude })
 }
 
+/// Whether type and elements have the same bits, NaN counting as one.
+pub fn same_bits(got: &Tensor, want: &Tensor) -> Result<(), String> {
+    same_type(got, want)?;
+    let same = |got: Number, want: Number| match (got, want) {
+        (Number::Float(got), Number::Float(want)) => got.to_bits() == want.to_bits() || got.is_nan() && want.is_nan(),
+        _ => got == want,
+    };
+    match got.numbers().zip(want.numbers()).enumerate().find(|&(_, (got, want))| !same(got, want)) {
+        None => Ok(()),
+        Some((index, (found, wanted))) => Err(format!("element {index} of {} is {found:?}, wanted {wanted:?}", want.ty())),
+    }
+}
+
 /// Index of the largest element, and by how much it leads in proportion to the range of all.
 pub fn largest(tensor: &Tensor) -> (usize, f64) {
     let values: Vec<f64> = tensor.numbers().map(Number::as_f64).collect();

@@ -6,3 +6,4 @@ pub mod data;
 pub mod harness;
 pub mod machine;
 pub mod object;
+pub mod random_graph;

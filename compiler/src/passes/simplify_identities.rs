@@ -234,6 +234,6 @@ fn precision_bits(dtype: DType) -> usize {
 fn reduce(graph: &Graph, kind: ReduceFn, axes: &[usize], node: &Node) -> Option<Simpler> {
     let x = graph.ty(node.operands[0]);
     let is_single = axes.iter().all(|&axis| x.shape[axis] == 1);
-    let is_exact = axes.is_empty() || kind != ReduceFn::Sum || !x.dtype.is_float();
+    let is_exact = kind != ReduceFn::Sum || !x.dtype.is_float();
     (is_single && is_exact).then(|| Simpler::Node(Op::Reshape(graph.ty(node.results[0]).shape.clone()), vec![node.operands[0]]))
 }

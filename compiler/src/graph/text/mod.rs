@@ -14,7 +14,8 @@
 //!
 //! A constant is a number (rank 0), a list of numbers, `fill NUMBER` (all elements alike), `hex "…"` (its bytes), or `random SEED`,
 //! which only the parser knows. [`Graph`]'s `Display` shows the hash of a large constant in place of its bytes;
-//! [`to_text`] gives what can be read again: `parse(to_text(g))` prints as `g` does.
+//! [`to_text`] gives what can be read again: `parse(to_text(g))` is `g`, where its ids are in the order of the text, as passes leave
+//! them.
 
 mod attributes;
 mod parse;

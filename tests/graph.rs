@@ -1,0 +1,88 @@
+//! Random graphs: their text reads back, they verify, and passes keep what they compute.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use mcc::graph::edit::Edit;
+use mcc::graph::{Graph, interp, text, verify};
+use mcc::passes::{self, Options, Pass};
+use mcc_support::random::Random;
+use mcc_tests::compare::same_bits;
+use mcc_tests::random_graph::{Config, RandomGraph, check_close, random_graph, random_inputs, tolerance};
+
+const GRAPHS: u64 = 400;
+
+fn for_each_graph(check: impl Fn(u64, &RandomGraph)) {
+    for seed in 0..GRAPHS {
+        check(seed, &random_graph(&mut Random::new(seed), &Config::default()));
+    }
+}
+
+#[test]
+fn random_graphs_hold_every_op() {
+    let names = RefCell::new(BTreeSet::new());
+    for_each_graph(|_, random| {
+        verify::verify(&random.graph).expect("random graphs are right");
+        names.borrow_mut().extend(random.graph.live_nodes().map(|(_, node)| text::op_name(&node.op)));
+    });
+    let names = names.into_inner();
+    // All but `iota`: it has no operand, so the builder folds it.
+    assert_eq!(names.len(), 75, "ops: {names:?}");
+}
+
+#[test]
+fn text_reads_back() {
+    for_each_graph(|seed, RandomGraph { graph, .. }| {
+        // With ids in the order of the text, as passes leave them.
+        let graph = Edit::new(graph.clone(), "none", None).finish().graph;
+        let full = text::to_text(&graph);
+        let read = text::parse(&full).unwrap_or_else(|error| panic!("seed {seed}: {error}\n{full}"));
+        assert!(read == graph && text::to_text(&read) == full, "seed {seed}: reading changed\n{graph}\nto\n{read}");
+    });
+}
+
+fn keeps_meaning(list: &[&Pass], rounds: bool) {
+    let working = RefCell::new(BTreeSet::new());
+    for_each_graph(|seed, RandomGraph { graph, exact }| {
+        let mut options = Options { verify: true, ..Options::default() };
+        let changed = passes::run(graph.clone(), list, &mut options);
+        working.borrow_mut().extend(options.timings.iter().filter(|(_, rewrites, _)| *rewrites > 0).map(|(name, ..)| *name));
+        check_outputs(seed, graph, &changed, exact, rounds);
+    });
+    let idle: Vec<_> = list.iter().filter(|pass| !working.borrow().contains(pass.name)).collect();
+    assert!(idle.is_empty(), "passes that never found anything to do: {idle:?}");
+}
+
+fn check_outputs(seed: u64, graph: &Graph, changed: &Graph, exact: &[bool], rounds: bool) {
+    let inputs = random_inputs(graph, seed);
+    let before = interp::run(graph, &inputs).unwrap();
+    let after = interp::run(changed, &inputs).unwrap();
+    for (at, (before, after)) in before.iter().zip(&after).enumerate() {
+        let checked = if exact[at] || !rounds { same_bits(after, before) } else { check_close(after, before, tolerance(graph)) };
+        if let Err(error) = checked {
+            panic!("seed {seed}, output '{}': {error}\n{graph}\nbecame\n{changed}", graph.outputs[at].0);
+        }
+    }
+}
+
+#[test]
+fn canonical_passes_keep_bits() {
+    keeps_meaning(passes::CANONICAL, false);
+}
+
+#[test]
+fn deployment_passes_keep_values() {
+    keeps_meaning(passes::DEPLOYMENT, true);
+}
+
+/// Any number of rewrites gives a right graph: what bisection relies on.
+#[test]
+fn fuel_stops_anywhere() {
+    for_each_graph(|seed, RandomGraph { graph, exact }| {
+        let fuel = Some(seed % 7);
+        let mut options = Options { fuel, verify: true, ..Options::default() };
+        let changed = passes::run(graph.clone(), passes::DEPLOYMENT, &mut options);
+        assert!(options.fuel <= fuel);
+        check_outputs(seed, graph, &changed, exact, true);
+    });
+}
