@@ -37,13 +37,13 @@ pub fn verify(graph: &Graph) -> Result<()> {
 
 fn definitions(graph: &Graph) -> Result<()> {
     let mut seen = BTreeSet::new();
+    let mut names = BTreeSet::new();
     for (name, value) in &graph.inputs {
         let Some(input) = graph.values.get(*value) else { bail!("input '{name}' is {value}, which does not exist") };
         ensure!(input.def == Def::Input, "{value}: is an input but defined otherwise");
         ensure!(seen.insert(*value), "{value}: is an input twice");
+        ensure!(names.insert(name), "{value}: another input is named '{name}' too");
     }
-    let names: BTreeSet<&str> = graph.inputs.iter().map(|(name, _)| name.as_str()).collect();
-    ensure!(names.len() == graph.inputs.len(), "two inputs have one name");
     for (id, value) in graph.values.iter() {
         let size = value.ty.checked_size_bytes();
         ensure!(size.is_some_and(|size| size <= MAX_VALUE_BYTES), "{id}: a {} is too large", value.ty);

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use sha2::{Digest, Sha256};
+use bytes::Bytes;
 
 use super::Pass;
 use crate::graph::edit::Edit;
@@ -18,10 +18,10 @@ pub static PASS: Pass =
     Pass { name: "eliminate-common", doc: "make one of equal nodes and equal constants", required: false, run };
 
 fn run(edit: &mut Edit) {
-    let mut constants: BTreeMap<(String, [u8; 32]), ValueId> = BTreeMap::new();
+    let mut constants: BTreeMap<(String, Bytes), ValueId> = BTreeMap::new();
     for value in edit.graph().values.keys() {
         let Some(tensor) = edit.graph().constant(value) else { continue };
-        let key = (tensor.ty().to_string(), Sha256::digest(tensor.data()).into());
+        let key = (tensor.ty().to_string(), tensor.data().clone());
         let first = *constants.entry(key).or_insert(value);
         if first != value && edit.is_used(value) {
             edit.replace(value, &[], |_| first);

@@ -92,6 +92,7 @@ impl Parser<'_> {
     }
 
     fn node(&mut self) -> Result<()> {
+        let line = self.lexer.line();
         let result = self.define()?;
         self.lexer.expect("=")?;
         let name = self.lexer.word()?;
@@ -104,7 +105,7 @@ impl Parser<'_> {
         }
         let attributes = Attributes::parse(&mut self.lexer)?;
         let ty = self.ty()?;
-        let op = attributes::op(&name, attributes, &ty).map_err(|error| self.lexer.error(error.message))?;
+        let op = attributes::op(&name, attributes, &ty).map_err(|error| error_at(line, error.message))?;
         let origin = self.origin()?;
         let node = self.graph.nodes.push(Some(Node { op, operands, results: vec![result] }));
         self.graph.values[result] = Value { ty, def: Def::Node { node, index: 0 }, origin };
@@ -114,6 +115,7 @@ impl Parser<'_> {
     /// `: f32[1,64]`, of bounded size.
     fn ty(&mut self) -> Result<TensorType> {
         self.lexer.expect(":")?;
+        let line = self.lexer.line();
         let name = self.lexer.word()?;
         let dtype = DType::from_name(&name).ok_or_else(|| self.lexer.error(format!("there is no element type '{name}'")))?;
         self.lexer.expect("[")?;
@@ -127,7 +129,7 @@ impl Parser<'_> {
         }
         let ty = TensorType::new(dtype, dims);
         let bounded = ty.checked_size_bytes().is_some_and(|size| size <= MAX_VALUE_BYTES);
-        if bounded { Ok(ty) } else { Err(self.lexer.error(format!("a {ty} is too large"))) }
+        if bounded { Ok(ty) } else { Err(error_at(line, format!("a {ty} is too large"))) }
     }
 
     fn origin(&mut self) -> Result<Origin> {
@@ -138,13 +140,17 @@ impl Parser<'_> {
     }
 }
 
+fn error_at(line: usize, message: String) -> Error {
+    Error::new(format!("line {line}: {message}"))
+}
+
 /// The tensor of a type that stands behind `=`.
 pub fn tensor(ty: &TensorType, text: &str) -> Result<Tensor> {
     read_tensor(&mut Lexer::new(text)?, ty)
 }
 
 fn read_tensor(lexer: &mut Lexer<'_>, ty: &TensorType) -> Result<Tensor> {
-    let count = ty.shape.count();
+    let (line, count) = (lexer.line(), ty.shape.count());
     if lexer.is_punct("#") {
         return Err(lexer.error("the values of this constant were left out when the graph was printed"));
     }
@@ -153,9 +159,9 @@ fn read_tensor(lexer: &mut Lexer<'_>, ty: &TensorType) -> Result<Tensor> {
     }
     if lexer.eat_word("hex")? {
         let data = lexer.string()?;
-        let bytes = from_hex(&data).map_err(|error| lexer.error(error.message))?;
+        let bytes = from_hex(&data).map_err(|error| error_at(line, error.message))?;
         if bytes.len() != ty.size_bytes() {
-            return Err(lexer.error(format!("{} bytes for a {ty}", bytes.len())));
+            return Err(error_at(line, format!("{} bytes for a {ty}", bytes.len())));
         }
         return Ok(Tensor::new(ty.clone(), bytes));
     }
@@ -165,7 +171,10 @@ fn read_tensor(lexer: &mut Lexer<'_>, ty: &TensorType) -> Result<Tensor> {
     }
     if !lexer.eat("[")? {
         let number = number(lexer, ty.dtype)?;
-        return if ty.rank() == 0 { Ok(Tensor::from_numbers(ty.clone(), [number])) } else { Err(lexer.error(format!("one number for a {ty}"))) };
+        if ty.rank() > 0 {
+            return Err(error_at(line, format!("one number for a {ty}")));
+        }
+        return Ok(Tensor::from_numbers(ty.clone(), [number]));
     }
     let mut numbers = Vec::new();
     while !lexer.eat("]")? {
@@ -176,7 +185,7 @@ fn read_tensor(lexer: &mut Lexer<'_>, ty: &TensorType) -> Result<Tensor> {
         }
     }
     if numbers.len() != count {
-        return Err(lexer.error(format!("{} numbers for a {ty}", numbers.len())));
+        return Err(error_at(line, format!("{} numbers for a {ty}", numbers.len())));
     }
     Ok(Tensor::from_numbers(ty.clone(), numbers))
 }
