@@ -8,6 +8,7 @@ mod eliminate_dead;
 mod expand_batch_norm;
 mod fold_batch_norm;
 mod fold_constants;
+mod separate_padding;
 mod simplify_identities;
 mod simplify_movement;
 mod sink_transposes;
@@ -51,6 +52,7 @@ pub static DEPLOYMENT: &[&Pass] = &[
     // Before expansion, which takes apart what is to be recognized.
     &fold_batch_norm::PASS,
     &expand_batch_norm::PASS,
+    &separate_padding::PASS,
     &fold_constants::PASS,
     &simplify_identities::PASS,
     &simplify_movement::PASS,
