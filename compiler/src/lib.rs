@@ -10,6 +10,7 @@ pub mod npy;
 pub mod onnx;
 pub mod ops;
 pub mod passes;
+pub mod plan;
 pub mod realize;
 pub mod targets;
 pub mod tools;
