@@ -2,6 +2,7 @@
 
 pub mod codegen;
 pub mod decide;
+pub mod driver;
 pub mod emit;
 pub mod graph;
 pub mod import;
