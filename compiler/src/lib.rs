@@ -2,6 +2,7 @@
 
 pub mod codegen;
 pub mod decide;
+pub mod driver;
 pub mod emit;
 pub mod graph;
 pub mod import;
@@ -10,6 +11,7 @@ pub mod npy;
 pub mod onnx;
 pub mod ops;
 pub mod passes;
+pub mod plan;
 pub mod realize;
 pub mod targets;
 pub mod tools;

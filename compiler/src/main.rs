@@ -1,1 +1,5 @@
-fn main() {}
+//! The command `mcc`.
+
+fn main() -> std::process::ExitCode {
+    mcc::tools::main()
+}

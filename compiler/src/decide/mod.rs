@@ -4,13 +4,29 @@
 //! [`crate::realize`] carries it out; the same decisions give the same bytes. Kernels, axes and buffers are named as in the text
 //! of the loop IR.
 
+pub mod fuse;
 pub mod layout;
 pub mod nest;
+pub mod order;
 pub mod schedule;
 
 use std::collections::BTreeMap;
 
+use mcc_kernel::Facts;
+use mcc_support::{Result, ensure};
 use serde::{Deserialize, Serialize};
+
+use crate::loops::Program;
+
+/// Chooses for a lowered program; `target` is the name of the one that compiles its kernels, with its facts.
+pub fn decide(program: &Program, target: &str, facts: &Facts) -> Decisions {
+    let (fusions, fused) = fuse::choose(program);
+    let order = order::choose(&fused);
+    let layouts = layout::choose(&fused, facts);
+    let decision = |kernel| KernelDecision { target: target.to_owned(), schedule: schedule::choose(&fused, kernel, &layouts, facts) };
+    let kernels = fused.kernels.iter().map(|kernel| (kernel.name.clone(), decision(kernel))).collect();
+    Decisions { fusions, order, layouts, kernels }
+}
 
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Decisions {
@@ -84,6 +100,23 @@ impl Layout {
     /// Dimensions in this order, the first outermost.
     pub fn permuted(order: &[usize]) -> Self {
         Self { coordinates: order.iter().map(|&dim| Coordinate { dim, divide: 1, modulo: None }).collect() }
+    }
+
+    /// That each dimension is taken apart completely and once, so that every index has a place of its own: its coordinates divide by
+    /// 1, by m, by m · n, … with remainders by m, n, … but for the last.
+    pub fn validate(&self, shape: &[usize]) -> Result<()> {
+        ensure!(self.coordinates.iter().all(|c| c.dim < shape.len()), "a coordinate is of a dimension that is not there");
+        for dim in 0..shape.len() {
+            let mut digits: Vec<&Coordinate> = self.coordinates.iter().filter(|c| c.dim == dim).collect();
+            digits.sort_by_key(|c| (c.divide, c.modulo.is_none()));
+            let mut below = Some(1);
+            for digit in &digits {
+                ensure!(digit.modulo != Some(0) && below == Some(digit.divide), "the coordinates of dimension {dim} do not join");
+                below = digit.modulo.and_then(|modulo| digit.divide.checked_mul(modulo));
+            }
+            ensure!(below.is_none(), "dimension {dim} has no outermost coordinate");
+        }
+        Ok(())
     }
 
     /// Extent of each coordinate for a buffer of this shape.

@@ -10,7 +10,7 @@ pub mod object;
 
 use std::collections::HashMap;
 
-use mcc_kernel::{Arch, Code, Cpu, Target};
+use mcc_kernel::{Arch, Code, Cpu, Kernel, Target};
 use mcc_runtime::abi;
 use mcc_support::DType;
 
@@ -41,30 +41,43 @@ pub struct Linked {
     pub sizes: Sizes,
 }
 
+/// The entry function, `NAME_call`, where the kernels are functions with these symbols.
+pub fn entry(model: &CompiledModel, symbols: &[String]) -> Kernel {
+    let call = |(kernel, symbol): (&CompiledKernel, &String)| KernelCall {
+        symbol: symbol.clone(),
+        args: kernel.args.clone(),
+        extent: kernel.extent,
+    };
+    let plan = EntryPlan {
+        calls: model.kernels.iter().zip(symbols).map(call).collect(),
+        arena_bytes: model.arena_bytes,
+        weights: (!model.weights.is_empty()).then(|| weights_symbol(model)),
+        cpu_features: required_bits(&model.cpu),
+        status_offset: model.status_offset,
+    };
+    entry::entry(&format!("{}_call", model.name), &plan)
+}
+
+/// Of the packed weights, which functions refer to.
+pub fn weights_symbol(model: &CompiledModel) -> String {
+    format!("{}_weights", model.name)
+}
+
 /// Makes the entry function. Kernels of the same code become one function.
 pub fn link(model: CompiledModel, target: &dyn Target) -> Linked {
-    let cpu_features = required_features(&model.cpu).iter().map(|&(_, bit)| bit).sum();
-    let weights_symbol = format!("{}_weights", model.name);
     let mut functions: Vec<(String, Code)> = Vec::new();
-    let mut symbols: HashMap<&Code, String> = HashMap::new();
-    let mut calls = Vec::new();
+    let mut known: HashMap<&Code, String> = HashMap::new();
+    let mut symbols = Vec::with_capacity(model.kernels.len());
     for kernel in &model.kernels {
-        let symbol = symbols.entry(&kernel.code).or_insert_with(|| {
+        let symbol = known.entry(&kernel.code).or_insert_with(|| {
             let symbol = format!("{}_{}", model.name, kernel.name);
             functions.push((symbol.clone(), kernel.code.clone()));
             symbol
         });
-        calls.push(KernelCall { symbol: symbol.clone(), args: kernel.args.clone(), extent: kernel.extent });
+        symbols.push(symbol.clone());
     }
-    let plan = EntryPlan {
-        calls,
-        arena_bytes: model.arena_bytes,
-        weights: (!model.weights.is_empty()).then(|| weights_symbol.clone()),
-        cpu_features,
-        status_offset: model.status_offset,
-    };
-    let symbol = format!("{}_call", model.name);
-    let entry = target.compile(&entry::entry(&symbol, &plan), &model.cpu);
+    let entry_kernel = entry(&model, &symbols);
+    let entry = target.compile(&entry_kernel, &model.cpu);
     let callee_stack_bytes = functions.iter().map(|(_, code)| code.stack_bytes).max().unwrap_or(0);
     let sizes = Sizes {
         arena_bytes: model.arena_bytes,
@@ -73,8 +86,8 @@ pub fn link(model: CompiledModel, target: &dyn Target) -> Linked {
         code_bytes: functions.iter().map(|(_, code)| code.bytes.len()).sum::<usize>() as u64 + entry.bytes.len() as u64,
         stack_bytes: entry.stack_bytes + callee_stack_bytes,
     };
-    functions.insert(0, (symbol, entry));
-    Linked { model, functions, weights_symbol, cpu_features, sizes }
+    functions.insert(0, (entry_kernel.name, entry));
+    Linked { weights_symbol: weights_symbol(&model), cpu_features: required_bits(&model.cpu), model, functions, sizes }
 }
 
 impl Linked {
@@ -124,6 +137,10 @@ impl Linked {
 fn required_features(cpu: &Cpu) -> Vec<(&'static str, u32)> {
     let arch = abi_arch(cpu.arch);
     cpu.features.iter().filter_map(|&name| abi::feature_bit(arch, name).map(|bit| (name, bit))).collect()
+}
+
+fn required_bits(cpu: &Cpu) -> u32 {
+    required_features(cpu).iter().map(|&(_, bit)| bit).sum()
 }
 
 fn abi_arch(arch: Arch) -> u32 {

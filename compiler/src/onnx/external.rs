@@ -39,6 +39,11 @@ impl ExternalFiles {
         self.folder.as_deref()
     }
 
+    /// The files that were read, by their true paths.
+    pub fn paths(&self) -> Vec<PathBuf> {
+        self.maps.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).keys().cloned().collect()
+    }
+
     /// The payload of an external tensor, which must be of `size_bytes`; shares the mapping. Errors name the file, and do not
     /// name the tensor. Refused: paths that are absolute or leave the folder, also through a symbolic link; ranges outside
     /// of the file; a length other than `size_bytes`.

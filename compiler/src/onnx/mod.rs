@@ -9,7 +9,7 @@
 
 pub mod attributes;
 pub mod external;
-mod file;
+pub(crate) mod file;
 pub mod functions;
 pub mod graph;
 pub mod proto;

@@ -4,16 +4,21 @@
 //! `mcc ops` prints and the set of conformance tests that must pass derive from the lists.
 
 pub mod activation;
+pub mod attention;
 pub mod binary;
 pub mod cast;
 pub mod constant;
 pub mod context;
 pub mod conv;
+pub mod einsum;
 pub mod gather;
+pub mod loss;
 pub mod matmul;
 pub mod norm;
 pub mod pool;
+pub mod quant;
 pub mod reduce;
+pub mod resize;
 pub mod shape;
 pub mod slice;
 pub mod softmax;
@@ -63,7 +68,7 @@ fn full_name(domain: &str, name: &str) -> String {
 /// Every operator that can be compiled, by family.
 pub static ALL: &[&[&OpDef]] = &[
     unary::ALL, activation::ALL, binary::ALL, cast::ALL, shape::ALL, slice::ALL, gather::ALL, constant::ALL, conv::ALL, matmul::ALL,
-    pool::ALL, reduce::ALL, softmax::ALL, norm::ALL,
+    pool::ALL, reduce::ALL, softmax::ALL, norm::ALL, resize::ALL, einsum::ALL, quant::ALL, attention::ALL, loss::ALL,
 ];
 
 /// An operator of control flow. It holds graphs and is written out by import, so that it has no definition as a formula.

@@ -68,7 +68,7 @@ pub static HARDMAX: OpDef = OpDef {
         let x = node.input(0)?;
         let shape = x.shape();
         let axes = axes(node, x.rank())?;
-        let Some((&first, &last)) = axes.first().zip(axes.last()) else { return Ok(vec![x * 0.0 + 1.0]) };
+        let Some((&first, &last)) = axes.first().zip(axes.last()) else { return Ok(vec![x.like(1.0)]) };
         let (outer, inner) = (shape[..first].iter().product::<usize>(), shape[last + 1..].iter().product::<usize>());
         let row = shape[first..=last].iter().product::<usize>();
         let rows = x.reshape([outer, row, inner]);

@@ -1,3 +1,71 @@
-//! Carries out decisions.
+//! Carries out decisions; pure: the same program and decisions give the same result, and the results of a run stay as they were.
 
+pub mod fuse;
 pub mod schedule;
+
+use std::collections::BTreeMap;
+
+use mcc_support::{EntityMap, Result, bail, ensure};
+
+use crate::decide::{Decisions, Layout};
+use crate::loops::{BufferId, Kernel, Program, Role};
+use crate::plan::{self, MemoryPlan};
+
+/// A program as decided: fused, in order, scheduled; and where its buffers live.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Realized {
+    pub program: Program,
+    pub plan: MemoryPlan,
+}
+
+/// Carries out decisions on a lowered program. Errors are of decisions that do not fit it.
+pub fn realize(program: &Program, decisions: &Decisions) -> Result<Realized> {
+    let mut program = ordered(fuse::fuse(program, &decisions.fusions)?, &decisions.order)?;
+    for kernel in &mut program.kernels {
+        if let Some(decision) = decisions.kernels.get(&kernel.name) {
+            schedule::apply(kernel, &decision.schedule)?;
+        }
+    }
+    for name in decisions.kernels.keys() {
+        ensure!(program.kernels.iter().any(|kernel| kernel.name == *name), "a schedule is for kernel '{name}', which is not there");
+    }
+    let layouts = layouts(&program, &decisions.layouts)?;
+    let plan = plan::plan(&program, &layouts);
+    Ok(Realized { program, plan })
+}
+
+/// The kernels in the order named.
+fn ordered(mut program: Program, order: &[String]) -> Result<Program> {
+    ensure!(order.len() == program.kernels.len(), "the order names {} of {} kernels", order.len(), program.kernels.len());
+    let mut kernels: BTreeMap<String, Kernel> =
+        std::mem::take(&mut program.kernels).into_iter().map(|kernel| (kernel.name.clone(), kernel)).collect();
+    // Kernels that write each buffer and have yet to run.
+    let mut writers: EntityMap<BufferId, usize> = EntityMap::filled(program.buffers.len(), 0);
+    for kernel in kernels.values() {
+        fuse::nest::accesses(kernel).1.into_iter().for_each(|buffer| writers[buffer] += 1);
+    }
+    for name in order {
+        let Some(kernel) = kernels.remove(name) else { bail!("the order names kernel '{name}' twice, or it is not there") };
+        let (reads, writes) = fuse::nest::accesses(&kernel);
+        writes.iter().for_each(|&buffer| writers[buffer] -= 1);
+        if let Some(early) = reads.into_iter().find(|&buffer| writers[buffer] > 0) {
+            bail!("the order runs kernel '{name}' before what it reads, '{}', is written", program.buffers[early].name);
+        }
+        program.kernels.push(kernel);
+    }
+    Ok(program)
+}
+
+/// The layout of every buffer.
+fn layouts(program: &Program, named: &BTreeMap<String, Layout>) -> Result<EntityMap<BufferId, Layout>> {
+    for (name, layout) in named {
+        let Some(buffer) = program.buffers.values().find(|buffer| buffer.name == *name) else {
+            bail!("a layout is for buffer '{name}', which is not there");
+        };
+        let callers = matches!(buffer.role, Role::Input(_) | Role::Output(_));
+        ensure!(!callers || *layout == Layout::row_major(buffer.ty.rank()), "the layout of '{name}' is the caller's");
+        layout.validate(buffer.ty.shape.dims()).map_err(|error| error.context(format!("in the layout of '{name}'")))?;
+    }
+    let of = |buffer: &crate::loops::Buffer| named.get(&buffer.name).cloned();
+    Ok(program.buffers.values().map(|buffer| of(buffer).unwrap_or_else(|| Layout::row_major(buffer.ty.rank()))).collect())
+}

@@ -1,0 +1,133 @@
+//! The order in which kernels run: the one that keeps least alive at once, of a few.
+
+use std::collections::BTreeSet;
+
+use mcc_support::EntityMap;
+
+use crate::loops::{BufferId, Program, Role};
+use crate::realize::fuse::nest;
+
+/// Names of the kernels in the order chosen: that of the program, or one found by always running the kernel after which least is
+/// live, where that lowers the peak.
+pub fn choose(program: &Program) -> Vec<String> {
+    let graph = Dependences::of(program);
+    let as_given: Vec<usize> = (0..program.kernels.len()).collect();
+    let candidates = [as_given, graph.greedy(Greed::Live), graph.greedy(Greed::Peak)];
+    // The first of equals: where nothing is won, the order of the model.
+    let best = candidates.iter().min_by_key(|order| graph.peak(order)).expect("there are candidates");
+    best.iter().map(|&kernel| program.kernels[kernel].name.clone()).collect()
+}
+
+/// What counts for the next kernel to run.
+#[derive(Clone, Copy)]
+enum Greed {
+    /// What is live after it.
+    Live,
+    /// What is live while it runs, then after it.
+    Peak,
+}
+
+struct Dependences {
+    /// Buffers in the arena that each kernel touches.
+    touches: Vec<BTreeSet<BufferId>>,
+    /// Kernels that must run before each.
+    before: Vec<BTreeSet<usize>>,
+    after: Vec<BTreeSet<usize>>,
+    sizes: EntityMap<BufferId, usize>,
+}
+
+impl Dependences {
+    fn of(program: &Program) -> Self {
+        let accesses: Vec<_> = program.kernels.iter().map(nest::accesses).collect();
+        let count = accesses.len();
+        let mut graph = Dependences {
+            touches: vec![BTreeSet::new(); count],
+            before: vec![BTreeSet::new(); count],
+            after: vec![BTreeSet::new(); count],
+            sizes: program.buffers.iter().map(|(_, buffer)| buffer.ty.size_bytes()).collect(),
+        };
+        let mut touched_by: EntityMap<BufferId, Vec<(usize, bool)>> = EntityMap::filled(program.buffers.len(), Vec::new());
+        for (kernel, (reads, writes)) in accesses.iter().enumerate() {
+            for &buffer in reads.union(writes) {
+                let is_write = writes.contains(&buffer);
+                // Reads stay behind the writes before them, and before those after them.
+                for &(other, _) in touched_by[buffer].iter().filter(|&&(_, wrote)| wrote != is_write || (wrote && reads.contains(&buffer))) {
+                    graph.before[kernel].insert(other);
+                    graph.after[other].insert(kernel);
+                }
+                touched_by[buffer].push((kernel, is_write));
+                if matches!(program.buffers[buffer].role, Role::Temporary | Role::Local) {
+                    graph.touches[kernel].insert(buffer);
+                }
+            }
+        }
+        graph
+    }
+
+    /// Bytes live while the most are.
+    fn peak(&self, order: &[usize]) -> usize {
+        let mut state = State::new(self);
+        order.iter().map(|&kernel| state.run(self, kernel)).max().unwrap_or(0)
+    }
+
+    fn greedy(&self, greed: Greed) -> Vec<usize> {
+        let mut waits_for: Vec<usize> = self.before.iter().map(BTreeSet::len).collect();
+        let mut ready: BTreeSet<usize> = (0..waits_for.len()).filter(|&kernel| waits_for[kernel] == 0).collect();
+        let mut state = State::new(self);
+        let mut order = Vec::with_capacity(waits_for.len());
+        while let Some(kernel) = ready.iter().copied().min_by_key(|&kernel| {
+            let (during, after) = state.cost(self, kernel);
+            match greed {
+                Greed::Live => (after, during, kernel),
+                Greed::Peak => (during, after, kernel),
+            }
+        }) {
+            ready.remove(&kernel);
+            state.run(self, kernel);
+            order.push(kernel);
+            for &next in &self.after[kernel] {
+                waits_for[next] -= 1;
+                if waits_for[next] == 0 {
+                    ready.insert(next);
+                }
+            }
+        }
+        assert_eq!(order.len(), waits_for.len(), "kernels wait for each other in a circle");
+        order
+    }
+}
+
+/// After some kernels have run.
+struct State {
+    /// Kernels still to run that touch each buffer.
+    uses: EntityMap<BufferId, usize>,
+    born: BTreeSet<BufferId>,
+    live_bytes: usize,
+}
+
+impl State {
+    fn new(graph: &Dependences) -> Self {
+        let mut uses = EntityMap::filled(graph.sizes.len(), 0);
+        graph.touches.iter().flatten().for_each(|&buffer| uses[buffer] += 1);
+        Self { uses, born: BTreeSet::new(), live_bytes: 0 }
+    }
+
+    /// Bytes live while a kernel runs, and after it.
+    fn cost(&self, graph: &Dependences, kernel: usize) -> (usize, usize) {
+        let touches = &graph.touches[kernel];
+        let born: usize = touches.iter().filter(|buffer| !self.born.contains(buffer)).map(|&buffer| graph.sizes[buffer]).sum();
+        let dying: usize = touches.iter().filter(|&&buffer| self.uses[buffer] == 1).map(|&buffer| graph.sizes[buffer]).sum();
+        (self.live_bytes + born, self.live_bytes + born - dying)
+    }
+
+    /// Bytes live while it runs.
+    fn run(&mut self, graph: &Dependences, kernel: usize) -> usize {
+        let (during, after) = self.cost(graph, kernel);
+        for &buffer in &graph.touches[kernel] {
+            self.born.insert(buffer);
+            self.uses[buffer] -= 1;
+        }
+        self.live_bytes = after;
+        during
+    }
+}

@@ -1,0 +1,348 @@
+//! The stages, in order. Nothing else knows the order, and a stage sees nothing but what the one before it made.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use mcc_kernel::{Code, Target};
+use mcc_support::{EntityMap, Error, Result, bug, ensure};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+use crate::codegen;
+use crate::decide::Layout;
+use crate::emit::manifest::hex;
+use crate::emit::{self, BufferPlace, CompiledKernel, CompiledModel, Linked, Port};
+use crate::graph::{self, Graph};
+use crate::import::{self, ImportOptions};
+use crate::loops::{self, BufferId, Program, Role};
+use crate::onnx::Model;
+use crate::passes;
+use crate::targets::{self, Machine};
+
+macro_rules! stages {
+    ($($(#[$doc:meta])* $stage:ident = $name:literal,)*) => {
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        pub enum Stage {
+            $($(#[$doc])* $stage,)*
+        }
+
+        impl Stage {
+            pub const ALL: &[Stage] = &[$(Stage::$stage),*];
+
+            /// As `--print-after` spells it.
+            pub fn name(self) -> &'static str {
+                match self { $(Stage::$stage => $name,)* }
+            }
+        }
+    };
+}
+
+stages! {
+    /// The file becomes a model.
+    Decode = "decode",
+    /// Operators become core ops; every value has a type.
+    Import = "import",
+    /// The graph becomes canonical.
+    Passes = "passes",
+    /// Each node becomes loops over logical tensors.
+    Lower = "lower",
+    /// Loops become kernels: virtual registers, no shapes.
+    Codegen = "codegen",
+    /// Kernels become machine code.
+    Target = "target",
+    /// The entry function joins them.
+    Emit = "emit",
+}
+
+/// All that a compile depends on.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub model: PathBuf,
+    /// As `--target` and `--cpu` spell them; without a CPU, the default one of the target.
+    pub target: String,
+    pub cpu: Option<String>,
+    /// Prefix of the symbols; made from the name of the file where it is not given.
+    pub name: Option<String>,
+    pub import: ImportOptions,
+    /// Rewrites of the graph that are done; `None`: all.
+    pub fuel: Option<u64>,
+    /// Verify after each stage; builds with debug assertions always do.
+    pub verify: bool,
+    pub stop_after: Option<Stage>,
+}
+
+impl Options {
+    /// For this machine, with everything at its default.
+    pub fn new(model: impl Into<PathBuf>) -> Self {
+        Self {
+            model: model.into(),
+            target: "host".to_string(),
+            cpu: None,
+            name: None,
+            import: ImportOptions::default(),
+            fuel: None,
+            verify: false,
+            stop_after: None,
+        }
+    }
+
+    /// What the result depends on besides the model, as the manifest states it.
+    fn record(&self, machine: &Machine) -> serde_json::Value {
+        let constants = self.import.constants.iter().map(|(name, tensor)| {
+            let value = json!({ "type": tensor.ty().to_string(), "sha256": hex(&Sha256::digest(tensor.data())) });
+            (name.clone(), value)
+        });
+        json!({
+            "target": machine.triple.to_string(),
+            "cpu": machine.cpu.name,
+            "shapes": self.import.shapes,
+            "dims": self.import.dims,
+            "constants": constants.collect::<serde_json::Map<_, _>>(),
+            "fuel": self.fuel,
+        })
+    }
+}
+
+/// Told of each stage: progress, times and dumps.
+pub trait Observer {
+    fn before(&mut self, _stage: Stage) {}
+    fn after(&mut self, _stage: Stage, _elapsed: Duration, _compilation: &Compilation) {}
+    /// Told of the graph after each pass that changed it.
+    fn after_pass(&mut self, _pass: &str, _graph: &Graph) {}
+}
+
+/// Wants to know nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Silent;
+
+impl Observer for Silent {}
+
+/// What the stages made. What a stage makes is there once it ran.
+pub struct Compilation {
+    pub path: PathBuf,
+    pub machine: Machine,
+    /// Prefix of the symbols.
+    pub name: String,
+    /// The options that the result depends on.
+    pub options: serde_json::Value,
+    pub warnings: Vec<String>,
+    /// One line for each rewrite of the graph.
+    pub rewrites: Vec<String>,
+    target: &'static dyn Target,
+    model: Option<Model>,
+    graph: Option<Graph>,
+    program: Option<Program>,
+    kernels: Vec<codegen::Compiled>,
+    codes: Vec<Code>,
+    linked: Option<Linked>,
+}
+
+impl std::fmt::Debug for Compilation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Compilation").field("name", &self.name).field("machine", &self.machine).finish_non_exhaustive()
+    }
+}
+
+impl Compilation {
+    pub fn model(&self) -> &Model {
+        self.model.as_ref().expect("the model was decoded")
+    }
+
+    pub fn graph(&self) -> &Graph {
+        self.graph.as_ref().expect("the model was imported")
+    }
+
+    pub fn program(&self) -> &Program {
+        self.program.as_ref().expect("the graph was lowered")
+    }
+
+    /// One for each kernel of the program, in its order.
+    pub fn kernels(&self) -> &[codegen::Compiled] {
+        &self.kernels
+    }
+
+    pub fn linked(&self) -> &Linked {
+        self.linked.as_ref().expect("the model was compiled")
+    }
+
+    /// The files that the result depends on.
+    pub fn dependencies(&self) -> Vec<PathBuf> {
+        std::iter::once(self.path.clone()).chain(self.model().files().paths()).collect()
+    }
+
+    fn new(options: &Options) -> Result<Self> {
+        let machine = Machine::new(&options.target, options.cpu.as_deref())?;
+        let stem = options.model.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+        let name = match &options.name {
+            Some(name) => emit::given_model_name(name)?,
+            None => emit::model_name(&stem),
+        };
+        let record = options.record(&machine);
+        Ok(Self {
+            path: options.model.clone(),
+            machine,
+            name,
+            options: record,
+            warnings: Vec::new(),
+            rewrites: Vec::new(),
+            target: targets::TARGETS[0],
+            model: None,
+            graph: None,
+            program: None,
+            kernels: Vec::new(),
+            codes: Vec::new(),
+            linked: None,
+        })
+    }
+
+    fn import(&mut self, options: &Options) -> Result<()> {
+        let import_options = ImportOptions { name: Some(self.name.clone()), ..options.import.clone() };
+        let (graph, warnings) = import::import(self.model(), &import_options)?;
+        self.warnings.extend(warnings.iter().map(ToString::to_string));
+        self.graph = Some(graph);
+        Ok(())
+    }
+
+    fn run_passes(&mut self, options: &Options, observer: &mut dyn Observer) {
+        let graph = self.graph.take().expect("the model was imported");
+        let mut dump = |pass: &'static str, graph: &Graph| observer.after_pass(pass, graph);
+        let mut pass_options =
+            passes::Options { fuel: options.fuel, verify: options.verify, dump: Some(&mut dump), ..passes::Options::default() };
+        self.graph = Some(passes::run(graph, passes::DEPLOYMENT, &mut pass_options));
+        self.rewrites = pass_options.log;
+    }
+
+    fn codegen(&mut self) {
+        let program = self.program();
+        let facts = self.target.facts(&self.machine.cpu);
+        let layouts = program.buffers.values().map(|buffer| Layout::row_major(buffer.ty.rank())).collect();
+        self.kernels = program.kernels.iter().map(|kernel| codegen::kernel(program, &layouts, kernel, &facts)).collect();
+    }
+
+    fn target(&mut self) {
+        self.codes = self.kernels.iter().map(|compiled| self.target.compile(&compiled.kernel, &self.machine.cpu)).collect();
+    }
+
+    fn emit(&mut self) -> Result<()> {
+        let program = self.program();
+        let (places, weights, arena_bytes) = place(program);
+        let kernels = program.kernels.iter().zip(&self.kernels).zip(&self.codes).map(|((kernel, compiled), code)| CompiledKernel {
+            name: kernel.name.clone(),
+            origins: kernel.origins.clone(),
+            code: code.clone(),
+            args: compiled.buffers.iter().map(|&buffer| places[buffer]).collect(),
+            extent: compiled.extent as i64,
+        });
+        let model = CompiledModel {
+            name: self.name.clone(),
+            triple: self.machine.triple.clone(),
+            cpu: self.machine.cpu.clone(),
+            inputs: ports(&self.name, "input", program, &program.inputs),
+            outputs: ports(&self.name, "output", program, &program.outputs),
+            kernels: kernels.collect(),
+            weights,
+            arena_bytes,
+            arena_lower_bound_bytes: arena_bytes,
+            status_offset: None,
+            model_sha256: *self.model().sha256(),
+            options_sha256: Sha256::digest(self.options.to_string()).into(),
+            options: self.options.clone(),
+            warnings: self.warnings.clone(),
+        };
+        let linked = emit::link(model, self.target);
+        ensure!(
+            linked.sizes.weights_bytes + linked.sizes.code_bytes < 1 << 31,
+            "the model has {} bytes of weights: more than the 2 GiB that code can address in one object",
+            linked.sizes.weights_bytes
+        );
+        self.linked = Some(linked);
+        Ok(())
+    }
+
+    /// Checks what a stage made.
+    fn verify(&self, stage: Stage) {
+        let result = match stage {
+            Stage::Decode => Ok(()),
+            Stage::Import | Stage::Passes => graph::verify::verify(self.graph()),
+            Stage::Codegen => {
+                let facts = self.target.facts(&self.machine.cpu);
+                let verify = |compiled: &codegen::Compiled| mcc_kernel::verify::verify(&compiled.kernel, Some(&facts));
+                self.kernels().iter().try_for_each(verify).map_err(Error::new)
+            }
+            Stage::Lower | Stage::Target | Stage::Emit => Ok(()),
+        };
+        if let Err(error) = result {
+            bug!("what stage '{}' made is wrong: {error}\n{}", stage.name(), self.text(stage));
+        }
+    }
+
+    /// What a stage made, as text.
+    pub fn text(&self, stage: Stage) -> String {
+        match stage {
+            Stage::Decode => format!("; model of {} bytes of graph\n", self.model().encode().len()),
+            Stage::Import | Stage::Passes => self.graph().to_string(),
+            Stage::Lower => format!("{:#?}\n", self.program()),
+            Stage::Codegen => self.kernels().iter().map(|compiled| mcc_kernel::text::print(&compiled.kernel)).collect(),
+            Stage::Target | Stage::Emit => String::new(),
+        }
+    }
+}
+
+/// Runs the stages, to the end or to where the options say.
+pub fn compile(options: &Options, observer: &mut dyn Observer) -> Result<Compilation> {
+    let mut compilation = Compilation::new(options)?;
+    for &stage in Stage::ALL {
+        observer.before(stage);
+        let start = Instant::now();
+        match stage {
+            Stage::Decode => compilation.model = Some(Model::open(&options.model)?),
+            Stage::Import => compilation.import(options)?,
+            Stage::Passes => compilation.run_passes(options, observer),
+            Stage::Lower => compilation.program = Some(loops::lower::lower(compilation.graph())),
+            Stage::Codegen => compilation.codegen(),
+            Stage::Target => compilation.target(),
+            Stage::Emit => compilation.emit()?,
+        }
+        let elapsed = start.elapsed();
+        if options.verify || cfg!(debug_assertions) {
+            compilation.verify(stage);
+        }
+        observer.after(stage, elapsed, &compilation);
+        if options.stop_after == Some(stage) {
+            break;
+        }
+    }
+    Ok(compilation)
+}
+
+fn ports(model: &str, kind: &str, program: &Program, tensors: &[(String, BufferId)]) -> Vec<Port> {
+    let names = emit::tensor_names(model, kind, tensors.iter().map(|(name, _)| name.as_str()));
+    let port = |((name, buffer), c_name): (&(String, BufferId), String)| Port {
+        name: name.clone(),
+        c_name,
+        ty: program.buffers[*buffer].ty.clone(),
+    };
+    tensors.iter().zip(names).map(port).collect()
+}
+
+/// Where each buffer lies, the weights, and the size of the arena, in which each buffer has a place of its own.
+fn place(program: &Program) -> (EntityMap<BufferId, BufferPlace>, Vec<u8>, u64) {
+    let mut weights: Vec<u8> = Vec::new();
+    let mut arena_bytes = 0;
+    let place = |buffer: &loops::Buffer| match &buffer.role {
+        Role::Input(index) => BufferPlace::Input(*index),
+        Role::Output(index) => BufferPlace::Output(*index),
+        Role::Constant(tensor) => {
+            weights.resize(weights.len().next_multiple_of(64), 0);
+            weights.extend_from_slice(tensor.data());
+            BufferPlace::Weights((weights.len() - tensor.data().len()) as u64)
+        }
+        Role::Temporary | Role::Local => {
+            let offset = arena_bytes;
+            arena_bytes += (buffer.ty.size_bytes() as u64).next_multiple_of(64);
+            BufferPlace::Arena(offset)
+        }
+    };
+    let places = program.buffers.values().map(place).collect();
+    (places, weights, arena_bytes)
+}

@@ -1,0 +1,216 @@
+//! Proves a plan without knowing how it was made: kernels are followed in their order, and every byte of the arena belongs to one
+//! buffer at a time.
+//!
+//! - Places are aligned and inside the arena or the weights, and large enough for the buffer in its layout.
+//! - While a buffer is live (from the kernel that first writes it to the last that reads it) no other live buffer has its bytes. One
+//!   exception: a kernel may write a buffer over one that it reads for the last time, where each read element is read only by the
+//!   statements up to the store to the very same bytes, in the same loops.
+//! - Nothing is read before it is written.
+//! - Every index of every access is inside its buffer in every round, or is a load with a value for outside.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{ALIGN_BYTES, MemoryPlan, Place, size_bytes};
+use crate::loops::linear::Linear;
+use crate::loops::{Buffer, BufferId, Expr, ExprId, Kernel, Program, Role, Stmt, simplify};
+
+/// What is wrong with a plan; nothing where it holds.
+pub fn check(program: &Program, plan: &MemoryPlan) -> Vec<String> {
+    let mut problems = Vec::new();
+    for (id, buffer) in program.buffers.iter() {
+        if let Err(problem) = check_place(plan, id, buffer) {
+            problems.push(format!("buffer '{}' {problem}", buffer.name));
+        }
+    }
+    let touched: Vec<Touched> = program.kernels.iter().map(touches).collect();
+    check_overlaps(program, plan, &touched, &mut problems);
+    for kernel in &program.kernels {
+        check_accesses(program, kernel, &mut problems);
+    }
+    problems
+}
+
+fn check_place(plan: &MemoryPlan, id: BufferId, buffer: &Buffer) -> Result<(), String> {
+    let needed = size_bytes(buffer, &plan.layouts[id]);
+    let inside = |offset: usize, size: usize, limit: usize| {
+        if !offset.is_multiple_of(ALIGN_BYTES) {
+            return Err(format!("is at {offset}, which is not aligned"));
+        }
+        if size < needed || offset + size > limit {
+            return Err(format!("has {size} bytes at {offset} of {limit}, but takes {needed}"));
+        }
+        Ok(())
+    };
+    match (plan.places[id], &buffer.role) {
+        (Place::Unused, _) => Ok(()),
+        (Place::Input(at), Role::Input(input)) if at == *input => Ok(()),
+        (Place::Output(at), Role::Output(output)) if at == *output => Ok(()),
+        (Place::Weights { offset, size_bytes }, Role::Constant(_)) => inside(offset, size_bytes, plan.weights.len()),
+        (Place::Arena { offset, size_bytes }, Role::Temporary | Role::Local) => {
+            inside(offset, size_bytes, plan.arena_bytes)?;
+            match plan.status_offset {
+                Some(status) if offset < status + ALIGN_BYTES => Err("lies over the status word".to_owned()),
+                _ => Ok(()),
+            }
+        }
+        (place, _) => Err(format!("cannot be at {place:?}")),
+    }
+}
+
+/// What a kernel reads and writes.
+#[derive(Default)]
+struct Touched {
+    reads: BTreeSet<BufferId>,
+    writes: BTreeSet<BufferId>,
+}
+
+fn touches(kernel: &Kernel) -> Touched {
+    let mut touched = Touched::default();
+    each_access(kernel, &mut |access| {
+        match access {
+            Access::Load { buffer, .. } => touched.reads.insert(buffer),
+            Access::Store { buffer, .. } => touched.writes.insert(buffer),
+        };
+    });
+    touched
+}
+
+/// One access of a kernel.
+enum Access<'k> {
+    Load { buffer: BufferId, index: &'k [ExprId], otherwise: bool },
+    Store { buffer: BufferId, index: &'k [ExprId] },
+}
+
+fn each_access<'k>(kernel: &'k Kernel, visit: &mut dyn FnMut(Access<'k>)) {
+    for stmt in &kernel.body {
+        stmt.walk(&mut |stmt| {
+            each_load(kernel, stmt, visit);
+            if let Stmt::Store { buffer, index, .. } = stmt {
+                visit(Access::Store { buffer: *buffer, index });
+            }
+        });
+    }
+}
+
+/// Loads that a statement itself evaluates.
+fn each_load<'k>(kernel: &'k Kernel, stmt: &Stmt, visit: &mut dyn FnMut(Access<'k>)) {
+    let mut seen = BTreeSet::new();
+    let mut pending = stmt.exprs();
+    while let Some(id) = pending.pop() {
+        if seen.insert(id) {
+            pending.extend(kernel.exprs.operands(id));
+            if let Expr::Load { buffer, index, otherwise, .. } = kernel.exprs.get(id) {
+                visit(Access::Load { buffer: *buffer, index, otherwise: otherwise.is_some() });
+            }
+        }
+    }
+}
+
+fn check_overlaps(program: &Program, plan: &MemoryPlan, touched: &[Touched], problems: &mut Vec<String>) {
+    let in_arena = |buffer: BufferId| match plan.places[buffer] {
+        Place::Arena { offset, size_bytes } => Some(offset..offset + size_bytes),
+        _ => None,
+    };
+    let mut last_use: BTreeMap<BufferId, usize> = BTreeMap::new();
+    for (place, touched) in touched.iter().enumerate() {
+        for &buffer in touched.reads.union(&touched.writes) {
+            last_use.insert(buffer, place);
+        }
+    }
+    let name = |buffer: BufferId| &program.buffers[buffer].name;
+    // Buffers whose contents are needed, by the kernels so far.
+    let mut live: BTreeSet<BufferId> = BTreeSet::new();
+    for (place, touched) in touched.iter().enumerate() {
+        let kernel = &program.kernels[place];
+        for &buffer in touched.reads.iter().filter(|&&buffer| program.buffers[buffer].role == Role::Temporary) {
+            if !live.contains(&buffer) && !touched.writes.contains(&buffer) {
+                problems.push(format!("kernel {} reads '{}' before it is written", kernel.name, name(buffer)));
+            }
+        }
+        for &born in touched.writes.iter().chain(&touched.reads) {
+            let Some(range) = in_arena(born).filter(|_| !live.contains(&born)) else {
+                if matches!(program.buffers[born].role, Role::Temporary | Role::Local) && in_arena(born).is_none() {
+                    problems.push(format!("buffer '{}' has no place", name(born)));
+                }
+                continue;
+            };
+            for &other in &live {
+                let Some(theirs) = in_arena(other) else { continue };
+                if theirs.start >= range.end || range.start >= theirs.end {
+                    continue;
+                }
+                let in_place = last_use[&other] == place
+                    && !touched.writes.contains(&other)
+                    && range == theirs
+                    && writes_over_in_step(program, plan, kernel, other, born);
+                if !in_place {
+                    problems.push(format!("kernel {} writes '{}' over '{}', which is live", kernel.name, name(born), name(other)));
+                }
+            }
+            live.insert(born);
+        }
+        live.retain(|buffer| last_use[buffer] > place);
+    }
+}
+
+/// Whether every load of `read` stands in or before the store to `written` of its own loop body, at the same byte.
+fn writes_over_in_step(program: &Program, plan: &MemoryPlan, kernel: &Kernel, read: BufferId, written: BufferId) -> bool {
+    let strides = |buffer: BufferId| plan.layouts[buffer].strides(program.buffers[buffer].ty.shape.dims());
+    let (r, w) = (&program.buffers[read], &program.buffers[written]);
+    let same_addressing = plan.layouts[read] == plan.layouts[written]
+        && strides(read) == strides(written)
+        && r.ty.dtype.size_bits() == w.ty.dtype.size_bits();
+    let mut bodies = vec![kernel.body.as_slice()];
+    for stmt in &kernel.body {
+        stmt.walk(&mut |stmt| match stmt {
+            Stmt::Loop { body, .. } => bodies.push(body),
+            Stmt::If { then, otherwise, .. } => bodies.extend([then.as_slice(), otherwise]),
+            Stmt::While { body, .. } => bodies.push(body),
+            Stmt::Set { .. } | Stmt::Store { .. } => {}
+        });
+    }
+    let forms = |index: &[ExprId]| -> Vec<Linear> { index.iter().map(|&id| Linear::of(&kernel.exprs, id)).collect() };
+    same_addressing
+        && bodies.into_iter().all(|body| {
+            let stores: Vec<(usize, Vec<Linear>)> = body
+                .iter()
+                .enumerate()
+                .filter_map(|(at, stmt)| match stmt {
+                    Stmt::Store { buffer, index, guard: None, .. } if *buffer == written => Some((at, forms(index))),
+                    _ => None,
+                })
+                .collect();
+            body.iter().enumerate().all(|(at, stmt)| {
+                let mut agrees = true;
+                each_load(kernel, stmt, &mut |access| {
+                    if let Access::Load { buffer, index, otherwise } = access
+                        && buffer == read
+                    {
+                        agrees &= !otherwise && matches!(&stores[..], [(store, to)] if at <= *store && *to == forms(index));
+                    }
+                });
+                agrees
+            })
+        })
+}
+
+fn check_accesses(program: &Program, kernel: &Kernel, problems: &mut Vec<String>) {
+    each_access(kernel, &mut |access| {
+        let (buffer, index, verb) = match access {
+            Access::Load { otherwise: true, .. } => return,
+            Access::Load { buffer, index, .. } => (buffer, index, "loads"),
+            Access::Store { buffer, index } => (buffer, index, "stores"),
+        };
+        let Buffer { name, ty, .. } = &program.buffers[buffer];
+        if index.len() != ty.rank() {
+            problems.push(format!("kernel {} {verb} '{name}', which is a {ty}, at {} indices", kernel.name, index.len()));
+            return;
+        }
+        for (&index, &extent) in index.iter().zip(ty.shape.dims()) {
+            let (low, high) = simplify::range(kernel, index);
+            if low < 0 || high >= extent as i64 {
+                problems.push(format!("kernel {} {verb} '{name}', which is a {ty}, at {low}..={high} of {extent}", kernel.name));
+            }
+        }
+    });
+}

@@ -1,0 +1,39 @@
+//! When the contents of buffers are needed.
+
+use mcc_support::EntityMap;
+
+use crate::loops::{BufferId, Program, Role};
+use crate::realize::fuse::nest;
+
+/// From the first kernel that touches a buffer to the last, by place in the program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Live {
+    pub first: usize,
+    pub last: usize,
+}
+
+impl Live {
+    /// The shortest span that holds both.
+    pub fn hull(self, other: Live) -> Live {
+        Live { first: self.first.min(other.first), last: self.last.max(other.last) }
+    }
+
+    pub fn overlaps(self, other: Live) -> bool {
+        self.first <= other.last && other.first <= self.last
+    }
+}
+
+/// Of every buffer that lives in the arena and is touched.
+pub fn lives(program: &Program) -> EntityMap<BufferId, Option<Live>> {
+    let mut lives: EntityMap<BufferId, Option<Live>> = EntityMap::filled(program.buffers.len(), None);
+    for (place, kernel) in program.kernels.iter().enumerate() {
+        let (reads, writes) = nest::accesses(kernel);
+        for &buffer in reads.union(&writes) {
+            if matches!(program.buffers[buffer].role, Role::Temporary | Role::Local) {
+                let here = Live { first: place, last: place };
+                lives[buffer] = Some(lives[buffer].map_or(here, |live| live.hull(here)));
+            }
+        }
+    }
+    lives
+}

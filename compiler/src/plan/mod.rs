@@ -1,0 +1,116 @@
+//! Where buffers live: offsets in the caller's arena for what is computed, and in the packed weights for constants.
+//!
+//! A plan is made for a program as realized: kernels in their order, with their schedules. [`check`] proves it without knowing how
+//! it was found.
+
+pub mod check;
+mod in_place;
+pub mod live;
+pub mod pack;
+mod place;
+pub mod text;
+
+use mcc_support::{DType, EntityMap};
+
+use crate::decide::Layout;
+use crate::loops::{Buffer, BufferId, Expr, Program, Role};
+use crate::realize::fuse::nest;
+use live::Live;
+
+/// Alignment of every offset: that of the arena and of the weights.
+pub const ALIGN_BYTES: usize = 64;
+
+/// Where a buffer lies. Offsets and sizes are in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// No kernel reads or writes it.
+    Unused,
+    /// The caller's, by its place in the model's inputs.
+    Input(usize),
+    Output(usize),
+    Weights { offset: usize, size_bytes: usize },
+    Arena { offset: usize, size_bytes: usize },
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub struct MemoryPlan {
+    pub layouts: EntityMap<BufferId, Layout>,
+    pub places: EntityMap<BufferId, Place>,
+    /// First and last kernel, by place in the program, that needs the contents of a buffer in the arena.
+    pub lives: EntityMap<BufferId, Option<Live>>,
+    pub arena_bytes: usize,
+    /// The most that is live at once: no plan for these kernels in this order takes less, unless more of them work in place.
+    pub lower_bound_bytes: usize,
+    /// Offset of the `i32` that a run sets when it had to clamp an index, where a kernel has such indices.
+    pub status_offset: Option<usize>,
+    /// Constants as their layouts say, in the order in which kernels first read them.
+    pub weights: Vec<u8>,
+}
+
+/// Plans the buffers of a program, which lie as `layouts` say.
+pub fn plan(program: &Program, layouts: &EntityMap<BufferId, Layout>) -> MemoryPlan {
+    let lives = live::lives(program);
+    let mut places = EntityMap::filled(program.buffers.len(), Place::Unused);
+    let weights = pack::pack_constants(program, layouts, &mut places);
+    let status_offset = has_runtime_indices(program).then_some(0);
+    let header_bytes = if status_offset.is_some() { ALIGN_BYTES } else { 0 };
+
+    let sizes: EntityMap<BufferId, usize> =
+        program.buffers.iter().map(|(id, buffer)| size_bytes(buffer, &layouts[id]).next_multiple_of(ALIGN_BYTES)).collect();
+    let groups = in_place::groups(program, layouts, &lives);
+    let blocks: Vec<place::Block> = groups
+        .iter()
+        .map(|group| {
+            let live = group.iter().filter_map(|&id| lives[id]).reduce(Live::hull).expect("groups are of live buffers");
+            place::Block { size_bytes: group.iter().map(|&id| sizes[id]).max().unwrap_or(0), live }
+        })
+        .collect();
+    let placed = place::place(&blocks);
+    for (group, &offset) in groups.iter().zip(&placed.offsets) {
+        for &id in group {
+            places[id] = Place::Arena { offset: header_bytes + offset, size_bytes: size_bytes(&program.buffers[id], &layouts[id]) };
+        }
+    }
+    for (id, buffer) in program.buffers.iter() {
+        match buffer.role {
+            Role::Input(at) => places[id] = Place::Input(at),
+            Role::Output(at) => places[id] = Place::Output(at),
+            Role::Constant(_) | Role::Temporary | Role::Local => {}
+        }
+    }
+    MemoryPlan {
+        layouts: layouts.clone(),
+        places,
+        lives,
+        arena_bytes: header_bytes + placed.size_bytes,
+        lower_bound_bytes: header_bytes + place::largest_live_set(&blocks),
+        status_offset,
+        weights,
+    }
+}
+
+/// Bytes of a buffer with the padding of its layout.
+pub fn size_bytes(buffer: &Buffer, layout: &Layout) -> usize {
+    (layout.count(buffer.ty.shape.dims()) * buffer.ty.dtype.size_bits()).div_ceil(8)
+}
+
+/// Whether a kernel uses an element of a tensor as an index.
+fn has_runtime_indices(program: &Program) -> bool {
+    program.kernels.iter().any(|kernel| {
+        let mut indices = Vec::new();
+        for load in nest::loads(kernel) {
+            if let Expr::Load { index, .. } = kernel.exprs.get(load) {
+                indices.extend(index.iter().copied());
+            }
+        }
+        for stmt in &kernel.body {
+            stmt.walk(&mut |stmt| {
+                if let crate::loops::Stmt::Store { index, .. } = stmt {
+                    indices.extend(index.iter().copied());
+                }
+            });
+        }
+        indices.retain(|&index| kernel.exprs.dtype(index) == DType::I64);
+        nest::reachable(kernel, indices).into_iter().any(|id| matches!(kernel.exprs.get(id), Expr::Load { .. }))
+    })
+}

@@ -1,0 +1,182 @@
+//! Two kernels under the same outer loops, one after the other in each round; what is between them shrinks to one round's part:
+//!
+//! ```text
+//! for i { a = -inf; for j { a = max(a, x[i, j]) }; m[i] = a }   for i, j { y[i, j] = x[i, j] - m[i] }
+//!     → for i { a = -inf; for j { a = max(a, x[i, j]) }; m = a; for j { y[i, j] = x[i, j] - m } }
+//! ```
+
+use std::collections::BTreeMap;
+
+use mcc_support::{DType, Result, TensorType, bail, ensure};
+
+use super::inline::joined;
+use super::nest;
+use super::rewrite::{Copier, Load, Stored, fresh_axis, shell};
+use super::{Change, Fuser, ensure_sole_writer};
+use crate::loops::{AxisId, Buffer, BufferId, Expr, ExprId, Kernel, Role, Stmt, VarId};
+
+/// What becomes of a buffer between the two kernels.
+#[derive(Clone, Debug)]
+enum Between {
+    /// As before; another kernel reads it.
+    Kept,
+    /// Only these dimensions are left.
+    Local(Vec<usize>),
+    Var(VarId),
+}
+
+impl Fuser {
+    /// Puts both kernels under `depth` common spatial loops.
+    pub fn merge(&self, producer: usize, consumer: usize, depth: usize) -> Result<Change> {
+        let (from, to) = (&self.filled(producer).kernel, &self.filled(consumer).kernel);
+        ensure!(producer != consumer, "'{}' cannot be merged with itself", to.name);
+        ensure!(
+            !self.depends_through_another(producer, consumer)
+                && !self.depends_through_another(consumer, producer)
+                && self.between(consumer, producer).is_empty(),
+            "another kernel has to run between '{}' and '{}'",
+            from.name,
+            to.name
+        );
+        let between = self.between(producer, consumer);
+        for &buffer in &between {
+            ensure_sole_writer(self, buffer, producer)?;
+        }
+        let pairs = self.paired_axes(producer, consumer);
+        ensure!(pairs.len() >= depth, "'{}' and '{}' have {} outer loops in common", from.name, to.name, pairs.len());
+        self.merged(producer, consumer, &pairs[..depth], &between)
+    }
+
+    /// Outer axes of both kernels that can be one: the producer stores along the one what the consumer loads along the other, or,
+    /// where nothing is between them, they stand at the same depth. In the order of the producer's loops.
+    pub fn paired_axes(&self, producer: usize, consumer: usize) -> Vec<(AxisId, AxisId)> {
+        let (from, to) = (&self.filled(producer).kernel, &self.filled(consumer).kernel);
+        let (outer, inner) = (nest::outer_loops(from).0, nest::outer_loops(to).0);
+        let extents_agree = |a: AxisId, b: AxisId| from.axes[a].extent == to.axes[b].extent;
+        let between = self.between(producer, consumer);
+        if between.is_empty() {
+            return outer.into_iter().zip(inner).take_while(|&(a, b)| extents_agree(a, b)).collect();
+        }
+        let mut pairs: Option<Vec<(AxisId, AxisId)>> = None;
+        for load in nest::loads(to) {
+            let Expr::Load { buffer, index, .. } = to.exprs.get(load) else { continue };
+            if !between.contains(buffer) {
+                continue;
+            }
+            let Some(site) = nest::only_store(from, *buffer) else { return Vec::new() };
+            let here: Vec<(AxisId, AxisId)> = site
+                .index
+                .iter()
+                .zip(index)
+                .filter_map(|(&stored, &loaded)| match (from.exprs.get(stored), to.exprs.get(loaded)) {
+                    (&Expr::Axis(a), &Expr::Axis(b)) => Some((a, b)),
+                    _ => None,
+                })
+                .filter(|&(a, b)| outer.contains(&a) && inner.contains(&b) && extents_agree(a, b))
+                .collect();
+            pairs = Some(match pairs {
+                None => here,
+                Some(pairs) => pairs.into_iter().filter(|pair| here.contains(pair)).collect(),
+            });
+        }
+        let mut pairs = pairs.unwrap_or_default();
+        pairs.sort_by_key(|(axis, _)| outer.iter().position(|other| other == axis));
+        pairs
+    }
+
+    fn merged(&self, producer: usize, consumer: usize, pairs: &[(AxisId, AxisId)], between: &[BufferId]) -> Result<Change> {
+        let (from, to) = (&self.filled(producer).kernel, &self.filled(consumer).kernel);
+        let mut kernel = shell(to);
+        kernel.origins = joined(&from.origins, &to.origins);
+        let loops: Vec<AxisId> = pairs.iter().map(|&(axis, _)| fresh_axis(&mut kernel, from.axes[axis].clone())).collect();
+        let rounds: Vec<ExprId> = loops.iter().map(|&axis| kernel.exprs.axis(axis)).collect();
+
+        let mut fates = BTreeMap::new();
+        let mut buffers = Vec::new();
+        for &buffer in between {
+            let shrunk = self.shrunk(producer, consumer, buffer, pairs, &mut kernel, &mut buffers)?;
+            fates.insert(buffer, shrunk);
+        }
+        let mut on_load = |into: &mut Kernel, load: &Load| fates.get(&load.buffer).and_then(|fate| fate.load(into, load));
+        let mut copier = Copier::new(from, &mut on_load);
+        pairs.iter().zip(&rounds).for_each(|(&(axis, _), &round)| copier.replace_axis(axis, round));
+        let mut body = copier.stmts(&mut kernel, &from.body, &mut |_, stored| fates.get(&stored.buffer)?.store(stored));
+
+        let mut on_load = |into: &mut Kernel, load: &Load| fates.get(&load.buffer).and_then(|fate| fate.load(into, load));
+        let mut copier = Copier::new(to, &mut on_load);
+        pairs.iter().zip(&rounds).for_each(|(&(_, axis), &round)| copier.replace_axis(axis, round));
+        body.extend(copier.stmts(&mut kernel, &to.body, &mut |_, _| None));
+        kernel.body = Stmt::loops(&loops, body);
+        Ok(Change { consumer, kernel, producer, producer_left: None, buffers })
+    }
+
+    /// What a buffer between the kernels becomes under the common loops `pairs`. Each round must read what it wrote itself.
+    fn shrunk(
+        &self,
+        producer: usize,
+        consumer: usize,
+        buffer: BufferId,
+        pairs: &[(AxisId, AxisId)],
+        kernel: &mut Kernel,
+        buffers: &mut Vec<(BufferId, Buffer)>,
+    ) -> Result<Between> {
+        let (from, to) = (&self.filled(producer).kernel, &self.filled(consumer).kernel);
+        let old = self.buffer(buffer);
+        let Some(site) = nest::only_store(from, buffer) else {
+            bail!("'{}' does not store to '{}' in one place under loops alone", from.name, old.name);
+        };
+        let mut outer = Vec::new();
+        for &(axis, axis_to) in pairs {
+            let dim = site.index.iter().position(|&index| *from.exprs.get(index) == Expr::Axis(axis));
+            let Some(dim) = dim.filter(|&dim| loads_along(to, buffer, dim, axis_to)) else {
+                bail!("a round of '{}' reads what other rounds of '{}' write", to.name, from.name);
+            };
+            outer.push((dim, axis));
+        }
+        let own_loads_agree = outer.iter().all(|&(dim, axis)| loads_along(from, buffer, dim, axis));
+        if self.needed_beyond(buffer, &[producer, consumer]) || !own_loads_agree {
+            return Ok(Between::Kept);
+        }
+        let left: Vec<usize> = (0..old.ty.rank()).filter(|dim| outer.iter().all(|(other, _)| other != dim)).collect();
+        let scalar = left.iter().all(|&dim| old.ty.shape[dim] == 1);
+        if scalar && !matches!(old.ty.dtype, DType::F16 | DType::BF16) {
+            return Ok(Between::Var(kernel.var(old.ty.dtype)));
+        }
+        let shape: Vec<usize> = left.iter().map(|&dim| old.ty.shape[dim]).collect();
+        buffers.push((buffer, Buffer { name: old.name.clone(), ty: TensorType::new(old.ty.dtype, shape), role: Role::Local }));
+        Ok(Between::Local(left))
+    }
+}
+
+/// Whether every load of a buffer has this axis as its index of a dimension.
+fn loads_along(kernel: &Kernel, buffer: BufferId, dim: usize, axis: AxisId) -> bool {
+    nest::loads(kernel).into_iter().all(|load| match kernel.exprs.get(load) {
+        Expr::Load { buffer: other, index, .. } if *other == buffer => *kernel.exprs.get(index[dim]) == Expr::Axis(axis),
+        _ => true,
+    })
+}
+
+impl Between {
+    fn load(&self, kernel: &mut Kernel, load: &Load) -> Option<ExprId> {
+        match self {
+            Between::Kept => None,
+            Between::Local(dims) => {
+                let index = dims.iter().map(|&dim| load.index[dim]).collect();
+                let (buffer, otherwise, dtype) = (load.buffer, load.otherwise, load.dtype);
+                Some(kernel.exprs.add(Expr::Load { buffer, index, otherwise, dtype }))
+            }
+            Between::Var(var) => Some(kernel.exprs.var(*var, load.dtype)),
+        }
+    }
+
+    fn store(&self, stored: &Stored) -> Option<Vec<Stmt>> {
+        match self {
+            Between::Kept => None,
+            Between::Local(dims) => {
+                let index = dims.iter().map(|&dim| stored.index[dim]).collect();
+                Some(vec![Stmt::Store { buffer: stored.buffer, index, value: stored.value, guard: stored.guard }])
+            }
+            Between::Var(var) => Some(vec![Stmt::Set { var: *var, value: stored.value }]),
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! The command line.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use mcc_support::tensor::Number;
+use mcc_support::{DType, Error, Result, Shape, Tensor, TensorType, bail, ensure};
+
+use crate::driver::{Options, Stage};
+use crate::import::declared_inputs;
+use crate::npy;
+use crate::onnx::{DeclaredDim, DeclaredType, Model};
+use crate::passes;
+
+const EXAMPLES: &str = "\
+Examples:
+  mcc digits.onnx                                     digits.o, digits.h and digits.json for this machine
+  mcc digits.onnx --target aarch64 -o build/          for 64-bit ARM, into a folder
+  mcc digits.onnx --target aarch64-none --cpu cortex-a53
+  mcc detect.onnx --shape image=1,3,320,320 --dim batch=1
+  mcc detect.onnx --emit staticlib,header
+  mcc run digits.onnx --input image=seven.npy         its outputs, without any toolchain
+  mcc bench digits.onnx                               how long a run takes
+  mcc check digits.onnx                               all that stops a compile";
+
+#[derive(Parser, Debug)]
+#[command(name = "mcc", version, about = "Ahead-of-time compiler for neural networks: an ONNX model becomes an object file and a C header")]
+#[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, max_term_width = 110)]
+struct Cli {
+    #[command(subcommand)]
+    _command: Option<Command>,
+    #[command(flatten)]
+    _compile: CompileArgs,
+}
+
+/// What the process was started to do.
+#[derive(Debug)]
+pub enum Invocation {
+    Compile(CompileArgs),
+    Command(Command),
+}
+
+impl Invocation {
+    /// Ends the process where the command line is wrong or asks for help.
+    pub fn parse() -> Self {
+        let matches = Cli::command().get_matches();
+        let parsed = match matches.subcommand_name() {
+            Some(_) => Command::from_arg_matches(&matches).map(Invocation::Command),
+            None => CompileArgs::from_arg_matches(&matches).map(Invocation::Compile),
+        };
+        parsed.unwrap_or_else(|error| error.exit())
+    }
+}
+
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Run a model in this process and print its outputs
+    Run(RunArgs),
+    /// Time the runs of a model in this process
+    Bench(BenchArgs),
+    /// Name everything that stops a model from being compiled
+    Check(CheckArgs),
+    /// Run passes on a graph in its text form and print the result
+    Opt(OptArgs),
+    /// List the operators that can be compiled
+    Ops,
+    /// List the targets and CPUs that can be compiled for
+    Targets,
+}
+
+#[derive(Args, Debug)]
+pub struct CompileArgs {
+    /// The model
+    #[arg(value_name = "MODEL.onnx")]
+    pub model: PathBuf,
+    #[command(flatten)]
+    pub build: BuildArgs,
+    /// What to compile for: a triple, x86_64, aarch64, aarch64-none or host (see `mcc targets`)
+    #[arg(long, default_value = "host")]
+    pub target: String,
+    /// The object file to write, or the folder for all files (with a / at the end, or one that exists) [default: ./NAME.o]
+    #[arg(short, long, value_name = "PATH")]
+    pub output: Option<PathBuf>,
+    /// Prefix of the symbols [default: from the name of the file]
+    #[arg(long, value_name = "IDENT")]
+    pub name: Option<String>,
+    /// What to write
+    #[arg(long, value_name = "KIND", value_delimiter = ',', default_values = ["object", "header", "manifest"])]
+    pub emit: Vec<EmitKind>,
+    /// Print what a stage or pass makes, to the standard output
+    #[arg(long, value_name = "STAGE|PASS|all", value_parser = print_after)]
+    pub print_after: Vec<PrintAfter>,
+    /// End after this stage and write nothing
+    #[arg(long, value_name = "STAGE")]
+    pub stop_after: Option<Stage>,
+    /// Write the files that the result depends on, for make and ninja
+    #[arg(long, value_name = "PATH")]
+    pub depfile: Option<PathBuf>,
+    /// Print no summary, warnings or progress
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// What each command that compiles takes besides the model.
+#[derive(Args, Debug)]
+pub struct BuildArgs {
+    /// The CPU to compile for, with single features after + signs [default: x86-64-v3 or armv8-a]
+    #[arg(long, value_name = "NAME")]
+    pub cpu: Option<String>,
+    /// Fix the shape of an input
+    #[arg(long, value_name = "INPUT=1,3,224,224", value_parser = shape)]
+    pub shape: Vec<(String, Vec<usize>)>,
+    /// Fix the extent of a dimension that the model names
+    #[arg(long, value_name = "NAME=EXTENT", value_parser = dim)]
+    pub dim: Vec<(String, usize)>,
+    /// Make an input a constant: of numbers, as 1 or 0.5,0.5 or of a .npy file
+    #[arg(long, value_name = "INPUT=VALUE|FILE.npy", value_parser = pair)]
+    pub constant: Vec<(String, String)>,
+    /// Verify after each stage
+    #[arg(long)]
+    pub verify: bool,
+    /// Print the time that each stage takes
+    #[arg(long)]
+    pub time: bool,
+    /// Do only so many rewrites of the graph, to find a wrong one
+    #[arg(long, value_name = "N")]
+    pub fuel: Option<u64>,
+}
+
+#[derive(Args, Debug)]
+pub struct RunArgs {
+    /// The model
+    #[arg(value_name = "MODEL.onnx")]
+    pub model: PathBuf,
+    #[command(flatten)]
+    pub build: BuildArgs,
+    /// The value of an input, or an archive with those of all inputs; inputs without one are random
+    #[arg(long, short, value_name = "INPUT=FILE.npy|FILE.npz")]
+    pub input: Vec<String>,
+    /// Write each output to a .npy file in this folder
+    #[arg(long, short, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+    /// Which form of the model to run: an interpreter's, or machine code
+    #[arg(long, default_value = "machine")]
+    pub at: Level,
+    /// Seed of random inputs
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// Print nothing
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct BenchArgs {
+    /// The model
+    #[arg(value_name = "MODEL.onnx")]
+    pub model: PathBuf,
+    #[command(flatten)]
+    pub build: BuildArgs,
+    /// Threads that a run uses
+    #[arg(long, default_value_t = 1)]
+    pub threads: usize,
+    /// How long to measure, in seconds
+    #[arg(long, default_value_t = 2.0)]
+    pub seconds: f64,
+    /// Answer lines `run SECONDS` on the standard input with the nanoseconds of every run, as a JSON list, until `quit`
+    #[arg(long)]
+    pub worker: bool,
+    /// A folder with index.json, a list of {name, file} for the inputs, and these .npy files [default: random inputs]
+    #[arg(long, value_name = "DIR")]
+    pub inputs: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub struct CheckArgs {
+    /// The model
+    #[arg(value_name = "MODEL.onnx")]
+    pub model: PathBuf,
+    #[command(flatten)]
+    pub build: BuildArgs,
+}
+
+#[derive(Args, Debug)]
+pub struct OptArgs {
+    /// Passes in the order in which they run, or `deployment` or `canonical` for all of a list
+    #[arg(long, value_name = "PASS", value_delimiter = ',', required = true)]
+    pub run: Vec<String>,
+    /// Do only so many rewrites
+    #[arg(long, value_name = "N")]
+    pub fuel: Option<u64>,
+    /// The graph
+    #[arg(value_name = "FILE.graph")]
+    pub file: PathBuf,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum EmitKind {
+    /// NAME.o
+    Object,
+    /// NAME.a
+    Staticlib,
+    /// NAME.h, and mcc.h that it includes
+    Header,
+    /// NAME.json: sizes, tensors, kernels
+    Manifest,
+    /// NAME.graph: the graph that is compiled
+    Graph,
+    /// NAME.kernel: kernels before they become machine code
+    Kernel,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Level {
+    Graph,
+    Kernel,
+    Machine,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PrintAfter {
+    All,
+    Stage(Stage),
+    Pass(&'static str),
+}
+
+impl ValueEnum for Stage {
+    fn value_variants<'a>() -> &'a [Self] {
+        Stage::ALL
+    }
+
+    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
+        Some(clap::builder::PossibleValue::new(self.name()))
+    }
+}
+
+fn print_after(text: &str) -> std::result::Result<PrintAfter, String> {
+    if text == "all" {
+        return Ok(PrintAfter::All);
+    }
+    if let Some(stage) = Stage::ALL.iter().find(|stage| stage.name() == text) {
+        return Ok(PrintAfter::Stage(*stage));
+    }
+    let names = || Stage::ALL.iter().map(|stage| stage.name()).collect::<Vec<_>>().join(", ");
+    passes::find(text)
+        .map(|pass| PrintAfter::Pass(pass.name))
+        .ok_or_else(|| format!("neither a pass nor one of the stages {}, nor all", names()))
+}
+
+/// Names may hold an equals sign; values do not.
+fn pair(text: &str) -> std::result::Result<(String, String), String> {
+    match text.rsplit_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_string(), value.to_string())),
+        _ => Err("a name, an equals sign and a value are needed".to_string()),
+    }
+}
+
+fn shape(text: &str) -> std::result::Result<(String, Vec<usize>), String> {
+    let (name, value) = pair(text)?;
+    let dims = value.split(',').filter(|_| !value.is_empty());
+    let dims: std::result::Result<Vec<usize>, _> = dims.map(|dim| dim.trim().parse()).collect();
+    Ok((name, dims.map_err(|error| format!("'{value}' is not a list of extents: {error}"))?))
+}
+
+fn dim(text: &str) -> std::result::Result<(String, usize), String> {
+    let (name, value) = pair(text)?;
+    Ok((name, value.parse().map_err(|error| format!("'{value}' is not an extent: {error}"))?))
+}
+
+impl BuildArgs {
+    /// The options of the driver; reads the files of constants.
+    pub fn options(&self, model: &Path, target: &str) -> Result<Options> {
+        let mut options = Options::new(model);
+        options.target = target.to_string();
+        options.cpu.clone_from(&self.cpu);
+        options.fuel = self.fuel;
+        options.verify = self.verify;
+        unique("shape", &self.shape, &mut options.import.shapes)?;
+        unique("dim", &self.dim, &mut options.import.dims)?;
+        if !self.constant.is_empty() {
+            let declared: BTreeMap<String, Option<DeclaredType>> = declared_inputs(&Model::open(model)?)?.into_iter().collect();
+            let constants = self.constant.iter().map(|(name, value)| {
+                let ty = declared.get(name).and_then(Option::as_ref);
+                let tensor = constant(value, ty).map_err(|error| error.context(format!("in --constant {name}")))?;
+                Ok((name.clone(), tensor))
+            });
+            unique("constant", &constants.collect::<Result<Vec<_>>>()?, &mut options.import.constants)?;
+        }
+        Ok(options)
+    }
+}
+
+fn unique<T: Clone>(option: &str, pairs: &[(String, T)], map: &mut BTreeMap<String, T>) -> Result<()> {
+    for (name, value) in pairs {
+        ensure!(map.insert(name.clone(), value.clone()).is_none(), "--{option} is given twice for '{name}'");
+    }
+    Ok(())
+}
+
+/// The value of `--constant` for an input of this declared type.
+fn constant(text: &str, declared: Option<&DeclaredType>) -> Result<Tensor> {
+    if Path::new(text).extension().is_some_and(|extension| extension == "npy") {
+        let tensor = npy::read(Path::new(text))?;
+        return match declared {
+            Some(declared) => npy::as_dtype(tensor, declared.dtype),
+            None => Ok(tensor),
+        };
+    }
+    let Some(declared) = declared else { bail!("numbers need the input's type, which the model does not declare") };
+    let list = text.trim().trim_start_matches('[').trim_end_matches(']');
+    let numbers: Vec<Number> =
+        list.split(',').filter(|_| !list.is_empty()).map(|word| number(word.trim(), declared.dtype)).collect::<Result<_>>()?;
+    let shape = match declared.known() {
+        Some(ty) if ty.shape.count() == numbers.len() => ty.shape,
+        Some(ty) => bail!("the input is {ty}, {} numbers are given", numbers.len()),
+        None => match declared.dims.as_deref() {
+            Some([_]) => Shape::new([numbers.len()]),
+            Some(dims) if numbers.len() == 1 && dims.iter().all(|dim| !matches!(dim, DeclaredDim::Known(known) if *known != 1)) => {
+                Shape::new(vec![1; dims.len()])
+            }
+            _ => return Err(Error::new(format!("the shape of the input, {declared}, is not known")).help("give a .npy file")),
+        },
+    };
+    Ok(Tensor::from_numbers(TensorType::new(declared.dtype, shape), numbers))
+}
+
+fn number(word: &str, dtype: DType) -> Result<Number> {
+    let wrong = || Error::new(format!("'{word}' is not a value of type {dtype}"));
+    if dtype == DType::Bool {
+        return match word {
+            "true" | "1" => Ok(Number::Int(1)),
+            "false" | "0" => Ok(Number::Int(0)),
+            _ => Err(wrong()),
+        };
+    }
+    if dtype.is_float() {
+        return word.parse().map(Number::Float).map_err(|_| wrong());
+    }
+    let value: i128 = word.parse().map_err(|_| wrong())?;
+    let (low, high) = dtype.integer_range();
+    if !(low..=high).contains(&value) {
+        return Err(wrong());
+    }
+    Ok(i64::try_from(value).map_or(Number::UInt(value as u64), Number::Int))
+}

@@ -1,0 +1,137 @@
+//! `mcc MODEL.onnx`: compiles a model and writes the files.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use mcc_support::{Error, Result, ensure};
+
+use crate::driver::{self, Compilation, Stage};
+use crate::onnx::file;
+
+use super::args::{CompileArgs, EmitKind};
+use super::report::{self, Reporter};
+
+pub fn compile(args: &CompileArgs) -> Result<ExitCode> {
+    let mut options = args.build.options(&args.model, &args.target)?;
+    options.name.clone_from(&args.name);
+    options.stop_after = args.stop_after;
+    let mut reporter = Reporter::new(!args.quiet, args.print_after.clone());
+    let result = driver::compile(&options, &mut reporter);
+    let times = reporter.finish();
+    let compilation = result?;
+    if !args.quiet {
+        compilation.warnings.iter().for_each(|warning| report::warning(warning));
+    }
+    if args.stop_after.is_none() {
+        write(args, &compilation)?;
+    }
+    if args.stop_after.is_none() && !args.quiet {
+        summary(&compilation);
+    }
+    if args.build.time {
+        report::times(&times);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes what is asked for. Everything is made before the first file is written.
+fn write(args: &CompileArgs, compilation: &Compilation) -> Result<()> {
+    let object = object_path(args.output.as_deref(), &compilation.name);
+    let kinds: BTreeSet<EmitKind> = args.emit.iter().copied().collect();
+    let mut files = Vec::new();
+    for kind in kinds {
+        let linked = compilation.linked();
+        let (extension, bytes) = match kind {
+            EmitKind::Object => {
+                files.push((object.clone(), linked.object()));
+                continue;
+            }
+            EmitKind::Staticlib => ("a", linked.static_library()),
+            EmitKind::Header => {
+                files.push((object.with_file_name("mcc.h"), mcc_runtime::HEADER.as_bytes().to_vec()));
+                ("h", linked.header().into_bytes())
+            }
+            EmitKind::Manifest => ("json", linked.manifest().into_bytes()),
+            EmitKind::Graph => ("graph", compilation.text(Stage::Passes).into_bytes()),
+            EmitKind::Kernel => ("kernel", compilation.text(Stage::Codegen).into_bytes()),
+        };
+        files.push((object.with_extension(extension), bytes));
+    }
+    if let Some(path) = &args.depfile {
+        let targets: Vec<&Path> = files.iter().map(|(path, _)| path.as_path()).collect();
+        let text = depfile(&targets, &compilation.dependencies());
+        files.push((path.clone(), text.into_bytes()));
+    }
+    let mut paths = BTreeSet::new();
+    for (path, _) in &files {
+        let place = || format!("in file '{}'", path.display());
+        ensure!(paths.insert(path), "two outputs are written to '{}'", path.display());
+        if path.exists() && !path.is_file() {
+            return Err(Error::new("this is not a file that can be replaced").context(place()));
+        }
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).map_err(|error| Error::new(format!("cannot make its folder: {error}")).context(place()))?;
+        }
+    }
+    files.iter().try_for_each(|(path, bytes)| file::write(path, bytes))
+}
+
+fn summary(compilation: &Compilation) {
+    let linked = compilation.linked();
+    let sizes = linked.sizes;
+    let of_bound = if sizes.arena_lower_bound_bytes == 0 { 1.0 } else { sizes.arena_bytes as f64 / sizes.arena_lower_bound_bytes as f64 };
+    report::note(&format!("{} for {}, CPU {}", compilation.name, compilation.machine.triple, compilation.machine.cpu.name));
+    report::note(&format!("  arena    {} bytes ({of_bound:.2} of the least possible)", sizes.arena_bytes));
+    report::note(&format!("  weights  {} bytes", sizes.weights_bytes));
+    report::note(&format!("  code     {} bytes in {} functions", sizes.code_bytes, linked.functions.len()));
+    report::note(&format!("  stack    {} bytes", sizes.stack_bytes));
+}
+
+/// Where the object goes; the other files lie beside it.
+fn object_path(output: Option<&Path>, name: &str) -> PathBuf {
+    let file = format!("{name}.o");
+    match output {
+        None => PathBuf::from(file),
+        Some(path) if path.is_dir() || path.as_os_str().as_encoded_bytes().ends_with(b"/") => path.join(file),
+        Some(path) if path.extension().is_none() => path.with_extension("o"),
+        Some(path) => path.to_path_buf(),
+    }
+}
+
+/// One rule in the syntax of make.
+fn depfile(targets: &[&Path], dependencies: &[PathBuf]) -> String {
+    let escape = |path: &Path| -> String {
+        let mut out = String::new();
+        for c in OsStr::to_string_lossy(path.as_os_str()).chars() {
+            match c {
+                ' ' | '#' => out.extend(['\\', c]),
+                '$' => out.push_str("$$"),
+                other => out.push(other),
+            }
+        }
+        out
+    };
+    let targets: Vec<String> = targets.iter().map(|path| escape(path)).collect();
+    let dependencies: String = dependencies.iter().map(|path| format!(" \\\n  {}", escape(path))).collect();
+    format!("{}:{dependencies}\n", targets.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outputs_lie_beside_the_object() {
+        for (output, expected) in [(None, "net.o"), (Some("a.obj"), "a.obj"), (Some("build/"), "build/net.o"), (Some("b/a"), "b/a.o")] {
+            assert_eq!(object_path(output.map(Path::new), "net"), Path::new(expected));
+        }
+    }
+
+    #[test]
+    fn names_in_rules_are_escaped() {
+        let text = depfile(&[Path::new("a b.o"), Path::new("c.h")], &[PathBuf::from("m#1.onnx"), PathBuf::from("w$.bin")]);
+        assert_eq!(text, "a\\ b.o c.h: \\\n  m\\#1.onnx \\\n  w$$.bin\n");
+    }
+}

@@ -1,0 +1,79 @@
+//! Values of a model's inputs: from files, or random.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use mcc_support::random::Random;
+use mcc_support::tensor::Number;
+use mcc_support::{DType, Error, Result, Tensor, TensorType, bail, ensure};
+use serde::Deserialize;
+
+use crate::npy;
+
+/// Inputs by name, from `NAME=FILE.npy` and `FILE.npz`.
+pub fn from_arguments(arguments: &[String]) -> Result<BTreeMap<String, Tensor>> {
+    let mut tensors = BTreeMap::new();
+    for argument in arguments {
+        let found = match argument.rsplit_once('=') {
+            _ if Path::new(argument).extension().is_some_and(|extension| extension == "npz") => npy::read_archive(Path::new(argument))?,
+            Some((name, file)) if !name.is_empty() => vec![(name.to_string(), npy::read(Path::new(file))?)],
+            _ => bail!("--input {argument}: NAME=FILE.npy or FILE.npz is needed"),
+        };
+        for (name, tensor) in found {
+            ensure!(tensors.insert(name.clone(), tensor).is_none(), "the input '{name}' is given twice");
+        }
+    }
+    Ok(tensors)
+}
+
+#[derive(Deserialize)]
+struct IndexEntry {
+    name: String,
+    file: String,
+}
+
+/// Inputs by name, from a folder with `index.json`.
+pub fn from_folder(folder: &Path) -> Result<BTreeMap<String, Tensor>> {
+    let path = folder.join("index.json");
+    let wrong = |error: &dyn std::fmt::Display| Error::new(format!("cannot read the file: {error}")).context(format!("in file '{}'", path.display()));
+    let text = std::fs::read_to_string(&path).map_err(|error| wrong(&error))?;
+    let index: Vec<IndexEntry> = serde_json::from_str(&text).map_err(|error| wrong(&error))?;
+    index.into_iter().map(|entry| Ok((entry.name, npy::read(&folder.join(entry.file))?))).collect()
+}
+
+/// A value for each input, in order: the one given, or a random one.
+pub fn complete<'a>(
+    inputs: impl IntoIterator<Item = (&'a str, &'a TensorType)>,
+    mut given: BTreeMap<String, Tensor>,
+    seed: u64,
+) -> Result<Vec<Tensor>> {
+    let mut random = Random::new(seed);
+    let mut names = Vec::new();
+    let mut tensors = Vec::new();
+    for (name, ty) in inputs {
+        let place = |error: Error| error.context(format!("in input '{name}'"));
+        let tensor = match given.remove(name) {
+            Some(tensor) => npy::as_dtype(tensor, ty.dtype).map_err(place)?,
+            None => random_tensor(ty, &mut random),
+        };
+        if tensor.ty() != ty {
+            return Err(place(Error::new(format!("the input is {ty}, given is {}", tensor.ty()))));
+        }
+        names.push(format!("'{name}'"));
+        tensors.push(tensor);
+    }
+    if let Some(name) = given.keys().next() {
+        return Err(Error::new(format!("the model has no input '{name}'")).help(format!("its inputs are {}", names.join(", "))));
+    }
+    Ok(tensors)
+}
+
+/// Floats in [-1, 1); integers that are small, as indices must be.
+fn random_tensor(ty: &TensorType, random: &mut Random) -> Tensor {
+    let number = |_| match ty.dtype {
+        DType::Bool => Number::Int(random.below(2) as i64),
+        float if float.is_float() => Number::Float(random.between(-1.0, 1.0)),
+        _ => Number::Int(random.below(8) as i64),
+    };
+    Tensor::from_numbers(ty.clone(), (0..ty.shape.count()).map(number).collect::<Vec<_>>())
+}

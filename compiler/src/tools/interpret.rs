@@ -1,0 +1,62 @@
+//! Runs the kernels of a model, with its entry function, in the interpreter of the kernel IR.
+
+use std::mem::offset_of;
+
+use mcc_kernel::interp::{Memory, Pointer, Program, Value};
+use mcc_runtime::abi::{self, Call};
+use mcc_support::{Result, Tensor, bug};
+
+use crate::driver::Compilation;
+use crate::emit;
+
+use super::run::finished;
+
+/// The outputs for these inputs, one for each of the model's. Memory that was never written reads as NaN.
+pub fn run(compilation: &Compilation, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+    let linked = compilation.linked();
+    let model = &linked.model;
+    let symbols: Vec<String> = compilation.kernels().iter().map(|compiled| compiled.kernel.name.clone()).collect();
+    let entry = emit::entry(model, &symbols);
+    let mut program = Program::new(compilation.kernels().iter().map(|compiled| &compiled.kernel).chain([&entry]));
+    let mut memory = Memory::new();
+    let align = abi::ARENA_ALIGN;
+    let weights = memory.alloc_from(&model.weights, align);
+    memory.protect(weights);
+    program.define(emit::weights_symbol(model), weights);
+    let arena = memory.alloc(model.arena_bytes as usize, align);
+    memory.poison(arena);
+    let input_pointers: Vec<Pointer> = inputs
+        .iter()
+        .map(|tensor| {
+            let pointer = memory.alloc_from(tensor.data(), 8);
+            memory.protect(pointer);
+            pointer
+        })
+        .collect();
+    let output_pointers: Vec<Pointer> = model.outputs.iter().map(|port| memory.alloc(port.ty.size_bytes(), 8)).collect();
+
+    let call = memory.alloc_from(&vec![0; size_of::<Call>()], 8);
+    let fault = |error: String| -> ! { bug!("the kernels cannot be interpreted: {error}") };
+    let word = |memory: &mut Memory, offset: usize, value: u32| {
+        memory.write(call.offset(offset as i64), &value.to_le_bytes()).unwrap_or_else(|error| fault(error));
+    };
+    word(&mut memory, offset_of!(Call, size), size_of::<Call>() as u32);
+    word(&mut memory, offset_of!(Call, cpu_features), linked.cpu_features);
+    let tables = [(offset_of!(Call, inputs), &input_pointers), (offset_of!(Call, outputs), &output_pointers)];
+    for (offset, pointers) in tables {
+        let table = memory.alloc(8 * pointers.len(), 8);
+        for (index, &pointer) in pointers.iter().enumerate() {
+            memory.write_pointer(table.offset(8 * index as i64), pointer).unwrap_or_else(|error| fault(error));
+        }
+        memory.write_pointer(call.offset(offset as i64), table).unwrap_or_else(|error| fault(error));
+    }
+    memory.write_pointer(call.offset(offset_of!(Call, arena) as i64), arena).unwrap_or_else(|error| fault(error));
+
+    let status = program.run(&entry.name, &mut memory, &[Value::Ptr(call)]).unwrap_or_else(|error| fault(error));
+    finished(status.expect("the entry function returns a status"))?;
+    let outputs = model.outputs.iter().zip(output_pointers).map(|(port, pointer)| {
+        let bytes = memory.read(pointer, port.ty.size_bytes()).unwrap_or_else(|error| fault(error));
+        Tensor::new(port.ty.clone(), bytes.to_vec())
+    });
+    Ok(outputs.collect())
+}
