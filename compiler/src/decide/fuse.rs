@@ -54,9 +54,12 @@ impl Chooser {
         if nest::reachable(kernel, index.clone()).into_iter().any(|id| matches!(kernel.exprs.get(id), Expr::Load { .. })) {
             return false;
         }
+        // A load that may lie outside is tested each time: padding is written once where its elements are read again and again.
+        let pads = matches!(kernel.exprs.get(store.value), Expr::Load { otherwise: Some(_), .. });
         let taken = self.fuser.consumers(slot).into_iter().find_map(|consumer| {
             let change = self.fuser.inline(slot, consumer).ok()?;
             let before = self.kernel(consumer);
+            (!pads || self.evaluates_once(consumer, store.buffer)).then_some(())?;
             let addressable = awkward_loads(&change.kernel) <= awkward_loads(before);
             let once = nest::elementwise(before).is_some() && self.evaluates_once(consumer, store.buffer);
             (addressable || once).then_some((consumer, change))
