@@ -11,6 +11,8 @@ pub mod lower;
 pub mod primitive;
 pub mod scalar;
 pub mod simplify;
+pub mod text;
+pub mod verify;
 
 use mcc_support::{DType, EntityMap, Tensor, TensorType, entity_id};
 

@@ -11,7 +11,7 @@ pub static ALL: &[&OpDef] =
     &[&CUM_PROD, &CUM_SUM, &GATHER, &GATHER_ELEMENTS, &GATHER_ND, &ONE_HOT, &REVERSE_SEQUENCE, &TRILU];
 
 /// Indices that are known must be inside; others are clamped when the model runs.
-fn check_indices<'b>(node: &NodeContext<'_, 'b>, indices: Wire<'b>, extent: usize) -> Result<()> {
+pub(super) fn check_indices<'b>(node: &NodeContext<'_, 'b>, indices: Wire<'b>, extent: usize) -> Result<()> {
     let Some(tensor) = indices.constant() else { return Ok(()) };
     let extent = extent as i64;
     match tensor.numbers().map(Number::as_i64).find(|index| !(-extent..extent).contains(index)) {
@@ -87,7 +87,7 @@ pub static GATHER_ND: OpDef = OpDef {
 
 /// Row-major index of the places that stand along the last axis, within all batches. A place outside of its axis gives an index
 /// outside of them all, so that the gather sees it.
-fn linear_index<'b>(node: &NodeContext<'_, 'b>, places: Wire<'b>, extents: &[usize], batch: &[usize]) -> Result<Wire<'b>> {
+pub(super) fn linear_index<'b>(node: &NodeContext<'_, 'b>, places: Wire<'b>, extents: &[usize], batch: &[usize]) -> Result<Wire<'b>> {
     let outer = Shape::new(places.shape()[..places.rank() - 1].to_vec());
     let last = outer.rank();
     let mut linear = fill(node, DType::I64, outer.clone(), Number::Int(0));

@@ -18,10 +18,13 @@ pub mod norm;
 pub mod pool;
 pub mod quant;
 pub mod reduce;
+pub mod recurrent;
 pub mod resize;
+pub mod scatter;
 pub mod shape;
 pub mod slice;
 pub mod softmax;
+pub mod sort;
 mod spatial;
 pub mod unary;
 
@@ -66,9 +69,13 @@ fn full_name(domain: &str, name: &str) -> String {
 }
 
 /// Every operator that can be compiled, by family.
+#[rustfmt::skip]
 pub static ALL: &[&[&OpDef]] = &[
-    unary::ALL, activation::ALL, binary::ALL, cast::ALL, shape::ALL, slice::ALL, gather::ALL, constant::ALL, conv::ALL, matmul::ALL,
-    pool::ALL, reduce::ALL, softmax::ALL, norm::ALL, resize::ALL, einsum::ALL, quant::ALL, attention::ALL, loss::ALL,
+    unary::ALL, activation::ALL, binary::ALL, cast::ALL,
+    shape::ALL, slice::ALL, gather::ALL, scatter::ALL, constant::ALL, sort::ALL,
+    conv::ALL, matmul::ALL, einsum::ALL, pool::ALL, reduce::ALL, resize::ALL,
+    softmax::ALL, norm::ALL, loss::ALL, attention::ALL, recurrent::ALL,
+    quant::ALL,
 ];
 
 /// An operator of control flow. It holds graphs and is written out by import, so that it has no definition as a formula.

@@ -149,7 +149,7 @@ pub fn tensor(ty: &TensorType, text: &str) -> Result<Tensor> {
     read_tensor(&mut Lexer::new(text)?, ty)
 }
 
-fn read_tensor(lexer: &mut Lexer<'_>, ty: &TensorType) -> Result<Tensor> {
+pub(crate) fn read_tensor(lexer: &mut Lexer<'_>, ty: &TensorType) -> Result<Tensor> {
     let (line, count) = (lexer.line(), ty.shape.count());
     if lexer.is_punct("#") {
         return Err(lexer.error("the values of this constant were left out when the graph was printed"));

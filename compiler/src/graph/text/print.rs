@@ -64,7 +64,7 @@ fn origin(origin: &Origin) -> String {
     format!(" from {} {} {}", quote(&origin.node), quote(&origin.operator), quote(&origin.output))
 }
 
-fn tensor_text(tensor: &Tensor, full: bool) -> String {
+pub(crate) fn tensor_text(tensor: &Tensor, full: bool) -> String {
     let (count, dtype) = (tensor.count(), tensor.dtype());
     let text = |index: usize| number_text(dtype, tensor.number(index));
     let is_fill = count > 1 && (1..count).all(|index| same_bits(tensor.number(index), tensor.number(0)));

@@ -106,8 +106,10 @@ fn pad_source(nest: &mut Nest, mode: PadMode, at: Linear, extent: i64) -> Linear
             let folded = nest.div_mod(&at, period).1;
             let back = folded.times(-1).plus(&Linear::constant(period));
             let exprs = nest.exprs();
-            let (folded, back) = (folded.to_expr(exprs), back.to_expr(exprs));
-            exprs.binary(Binary::Min, folded, back)
+            let (folded, back, last) = (folded.to_expr(exprs), back.to_expr(exprs), exprs.int(extent - 1));
+            let nearer = exprs.binary(Binary::Min, folded, back);
+            // It is so already: said for the ranges.
+            exprs.binary(Binary::Min, last, nearer)
         }
         PadMode::Constant => unreachable!("has no source"),
     };

@@ -25,12 +25,15 @@ fn random_tensor(ty: &TensorType, random: &mut Random, nan: bool) -> Tensor {
 /// Both interpreters on random inputs: elements equal (or both NaN), float reductions to within rounding.
 fn check(graph: &Graph) {
     let program = lower(graph);
+    loops::verify::verify(&program).unwrap_or_else(|error| panic!("{error}\n{program}"));
+    let text = loops::text::to_text(&program);
+    assert_eq!(loops::text::to_text(&loops::text::parse(&text).unwrap()), text);
     let mut random = Random::new(3);
     // Not in the weights of a convolution: whether they meet the zeros of the padding is not defined.
     let inputs = graph.inputs.iter().enumerate().map(|(at, (_, value))| random_tensor(graph.ty(*value), &mut random, at == 0));
     let inputs: Vec<Tensor> = inputs.collect();
     let want = interp::run(graph, &inputs).unwrap();
-    let got = loops::interp::run(&program, &inputs).unwrap_or_else(|error| panic!("{error}\n{program:#?}"));
+    let got = loops::interp::run(&program, &inputs).unwrap_or_else(|error| panic!("{error}\n{program}"));
     for (place, (want, got)) in want.iter().zip(&got).enumerate() {
         assert_eq!(want.ty(), got.ty());
         for (at, (want, got)) in want.numbers().zip(got.numbers()).enumerate() {

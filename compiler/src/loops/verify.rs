@@ -1,0 +1,144 @@
+//! Checks what is always true of a program:
+//!
+//! * Names of buffers, of kernels and of the axes of one kernel are distinct; inputs and outputs are the buffers of these roles, in
+//!   order; a constant has the type of its tensor.
+//! * Expressions ([`exprs`]): operands have the dtypes that the operation takes, conversions are those of
+//!   [`primitive::is_cast`](super::primitive::is_cast), division to below is by a positive constant, no parameter is left. Axes are
+//!   used inside of their loops.
+//! * Memory: an index has one `i64` for each dimension; it is inside the buffer in every round, as ranges tell it (loaded indices
+//!   stand under a clamp or a remainder), unless the load has an `otherwise` or the store a guard. Nothing is stored to inputs and
+//!   constants; what is read was stored before by this kernel or an earlier one; local buffers are used by one kernel; every output
+//!   is stored.
+//! * Variables have one dtype and are set before they are read.
+//! * Spatial rounds are independent: what they set they set before reading it, and what they store to memory that outlives the loop
+//!   they store at an index with the axis in it. Reduce rounds store to local memory only, and a variable that they carry is updated by
+//!   [`scalar::combine`](super::scalar::combine) and not read otherwise.
+
+mod exprs;
+mod flow;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use mcc_support::{Result, bail, ensure};
+
+use super::{BufferId, Expr, ExprId, Kernel, Program, Role, Stmt};
+
+/// The first property that does not hold.
+pub fn verify(program: &Program) -> Result<()> {
+    distinct("buffer", program.buffers.values().map(|buffer| buffer.name.as_str()))?;
+    distinct("kernel", program.kernels.iter().map(|kernel| kernel.name.as_str()))?;
+    roles(program)?;
+    let mut stored: BTreeSet<BufferId> = BTreeSet::new();
+    let mut owners: BTreeMap<BufferId, &str> = BTreeMap::new();
+    for kernel in &program.kernels {
+        verify_kernel(program, kernel).map_err(|error| error.context(format!("in kernel {}", kernel.name)))?;
+        let stores = stores(kernel);
+        for buffer in loads(kernel) {
+            let described = &program.buffers[buffer];
+            let given = matches!(described.role, Role::Input(_) | Role::Constant(_)) || described.ty.shape.count() == 0;
+            ensure!(
+                given || stored.contains(&buffer) || stores.contains(&buffer),
+                "kernel {} reads @{}, which no kernel before it stores",
+                kernel.name,
+                described.name
+            );
+        }
+        for &buffer in loads(kernel).union(&stores) {
+            let name = &program.buffers[buffer].name;
+            if program.buffers[buffer].role == Role::Local
+                && let Some(owner) = owners.insert(buffer, &kernel.name)
+            {
+                bail!("local @{name} is used by {owner} and {}", kernel.name);
+            }
+        }
+        stored.extend(stores);
+    }
+    for &(ref name, buffer) in &program.outputs {
+        let is_stored = stored.contains(&buffer) || program.buffers[buffer].ty.shape.count() == 0;
+        ensure!(is_stored, "output '{name}' is never stored");
+    }
+    Ok(())
+}
+
+fn distinct<'n>(what: &str, names: impl Iterator<Item = &'n str>) -> Result<()> {
+    let mut seen = BTreeSet::new();
+    for name in names {
+        ensure!(seen.insert(name), "{what} {name} exists twice");
+    }
+    Ok(())
+}
+
+fn roles(program: &Program) -> Result<()> {
+    for (id, buffer) in program.buffers.iter() {
+        let name = &buffer.name;
+        match &buffer.role {
+            Role::Input(place) => {
+                let listed = program.inputs.get(*place).is_some_and(|&(_, other)| other == id);
+                ensure!(listed, "@{name} is not input {place} of the list");
+            }
+            Role::Output(place) => {
+                let listed = program.outputs.get(*place).is_some_and(|&(_, other)| other == id);
+                ensure!(listed, "@{name} is not output {place} of the list");
+            }
+            Role::Constant(tensor) => ensure!(*tensor.ty() == buffer.ty, "@{name} is a {} made of a {}", buffer.ty, tensor.ty()),
+            Role::Temporary | Role::Local => {}
+        }
+    }
+    for (what, list) in [("input", &program.inputs), ("output", &program.outputs)] {
+        for (place, (name, buffer)) in list.iter().enumerate() {
+            let Some(buffer) = program.buffers.get(*buffer) else { bail!("{what} '{name}' is {buffer}, which does not exist") };
+            let expected = if what == "input" { Role::Input(place) } else { Role::Output(place) };
+            ensure!(buffer.role == expected, "{what} '{name}' is @{}, which has another role", buffer.name);
+        }
+    }
+    Ok(())
+}
+
+/// Checks one kernel of a program by itself.
+pub fn verify_kernel(program: &Program, kernel: &Kernel) -> Result<()> {
+    distinct("axis", kernel.axes.values().map(|axis| axis.name.as_str()))?;
+    let mut checked = exprs::Checker::new(program, kernel);
+    checked.stmts(&kernel.body)?;
+    flow::check(program, kernel)
+}
+
+/// Buffers that a kernel stores to.
+pub(super) fn stores(kernel: &Kernel) -> BTreeSet<BufferId> {
+    let mut found = BTreeSet::new();
+    kernel.body.iter().for_each(|stmt| {
+        stmt.walk(&mut |stmt| {
+            if let Stmt::Store { buffer, .. } = stmt {
+                found.insert(*buffer);
+            }
+        });
+    });
+    found
+}
+
+/// Buffers that a kernel loads from.
+pub(super) fn loads(kernel: &Kernel) -> BTreeSet<BufferId> {
+    let mut found = BTreeSet::new();
+    let mut seen = BTreeSet::new();
+    kernel.body.iter().for_each(|stmt| {
+        stmt.walk(&mut |stmt| {
+            stmt.exprs().into_iter().for_each(|root| {
+                visit(kernel, root, &mut seen, &mut |id| {
+                    if let Expr::Load { buffer, .. } = kernel.exprs.get(id) {
+                        found.insert(*buffer);
+                    }
+                });
+            });
+        });
+    });
+    found
+}
+
+/// Visits an expression and its operands that were not seen.
+pub(super) fn visit(kernel: &Kernel, root: ExprId, seen: &mut BTreeSet<ExprId>, each: &mut dyn FnMut(ExprId)) {
+    if seen.insert(root) {
+        each(root);
+        kernel.exprs.operands(root).into_iter().for_each(|operand| visit(kernel, operand, seen, each));
+    }
+}

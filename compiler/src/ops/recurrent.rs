@@ -1,0 +1,341 @@
+//! Recurrent networks, written out step by step.
+
+use mcc_support::{DType, Result, Tensor};
+
+use super::activation::{sigmoid, softplus};
+use super::{NodeContext, OpDef};
+use crate::graph::{UnaryFn, Wire};
+
+pub static ALL: &[&OpDef] = &[&GRU, &LSTM, &RNN];
+
+/// Longest sequence that is written out.
+const MAX_STEPS: usize = 4096;
+
+pub static RNN: OpDef =
+    OpDef { domain: "", name: "RNN", since: &[7, 14, 22], shape_inputs: &[], build: |node| layer(node, &Kind::Rnn) };
+pub static GRU: OpDef =
+    OpDef { domain: "", name: "GRU", since: &[7, 14, 22], shape_inputs: &[], build: |node| layer(node, &Kind::Gru) };
+pub static LSTM: OpDef =
+    OpDef { domain: "", name: "LSTM", since: &[7, 14, 22], shape_inputs: &[], build: |node| layer(node, &Kind::Lstm) };
+
+enum Kind {
+    Rnn,
+    Gru,
+    Lstm,
+}
+
+impl Kind {
+    fn gates(&self) -> usize {
+        match self {
+            Kind::Rnn => 1,
+            Kind::Gru => 3,
+            Kind::Lstm => 4,
+        }
+    }
+
+    fn activations(&self) -> &'static [&'static str] {
+        match self {
+            Kind::Rnn => &["Tanh"],
+            Kind::Gru => &["Sigmoid", "Tanh"],
+            Kind::Lstm => &["Sigmoid", "Tanh", "Tanh"],
+        }
+    }
+}
+
+/// An activation function with its parameters.
+struct Activation {
+    name: String,
+    alpha: f64,
+    beta: f64,
+}
+
+impl Activation {
+    fn apply<'b>(&self, x: Wire<'b>) -> Wire<'b> {
+        let (alpha, beta, zero) = (self.alpha, self.beta, x.like(0.0));
+        match self.name.as_str() {
+            "relu" => x.max(zero),
+            "tanh" => x.unary(UnaryFn::Tanh),
+            "sigmoid" => sigmoid(x),
+            "affine" => x * alpha + beta,
+            "leakyrelu" => x.lt(zero).select(x * alpha, x),
+            "thresholdedrelu" => x.like(alpha).le(x).select(x, zero),
+            "scaledtanh" => (x * beta).unary(UnaryFn::Tanh) * alpha,
+            "hardsigmoid" => (x * alpha + beta).clamp(0.0, 1.0),
+            "elu" => x.lt(zero).select((x.exp() - 1.0) * alpha, x),
+            "softsign" => x / (x.abs() + 1.0),
+            _ => softplus(x),
+        }
+    }
+}
+
+/// Name, and defaults of alpha and beta, each where the function has one.
+const ACTIVATIONS: [(&str, Option<f32>, Option<f32>); 11] = [
+    ("relu", None, None),
+    ("tanh", None, None),
+    ("sigmoid", None, None),
+    ("affine", Some(1.0), Some(0.0)),
+    ("leakyrelu", Some(0.01), None),
+    ("thresholdedrelu", Some(1.0), None),
+    ("scaledtanh", Some(1.0), Some(1.0)),
+    ("hardsigmoid", Some(0.2), Some(0.5)),
+    ("elu", Some(1.0), None),
+    ("softsign", None, None),
+    ("softplus", None, None),
+];
+
+/// The functions of all directions. Lists of parameters hold those of the functions that have one, in order.
+fn activations(node: &NodeContext<'_, '_>, defaults: &[&str], directions: usize) -> Result<Vec<Activation>> {
+    let attributes = node.attributes();
+    let names: Vec<String> = match attributes.strings("activations")? {
+        Some(names) => names.iter().map(|name| name.to_lowercase()).collect(),
+        None => defaults.repeat(directions).iter().map(|name| name.to_lowercase()).collect(),
+    };
+    if names.len() != defaults.len() * directions {
+        return Err(node.error(format!("{} activations are given where {} are needed", names.len(), defaults.len() * directions)));
+    }
+    let mut alphas = attributes.floats("activation_alpha")?.unwrap_or_default().into_iter();
+    let mut betas = attributes.floats("activation_beta")?.unwrap_or_default().into_iter();
+    let find = |name: String| {
+        let known = ACTIVATIONS.iter().find(|(other, ..)| *other == name);
+        let &(_, alpha, beta) = known.ok_or_else(|| node.error(format!("the activation '{name}' is unknown")))?;
+        let parameter = |default: Option<f32>, given: &mut std::vec::IntoIter<f32>| {
+            default.map_or(0.0, |default| f64::from(given.next().unwrap_or(default)))
+        };
+        Ok(Activation { name, alpha: parameter(alpha, &mut alphas), beta: parameter(beta, &mut betas) })
+    };
+    names.into_iter().map(find).collect()
+}
+
+/// What one direction of a layer computes with.
+struct Direction<'b, 'c> {
+    kind: &'c Kind,
+    activations: &'c [Activation],
+    clip: Option<f64>,
+    /// GRU: the reset gate acts behind the product. LSTM: the forget gate is one minus the input gate.
+    coupled: bool,
+    hidden: usize,
+    /// `[batch, gates · hidden]` for each step: the input's share, with its bias and, where it only adds, the recurrent one.
+    inputs: Vec<Wire<'b>>,
+    /// `[gates · hidden, hidden]`
+    recurrent: Wire<'b>,
+    /// `[hidden]`: the recurrent bias of a GRU's new state, where the reset gate acts on it.
+    reset_bias: Option<Wire<'b>>,
+    /// `[hidden]` each, of input, output and forget gate.
+    peepholes: Option<[Wire<'b>; 3]>,
+    /// `[batch, 1]` for each step: whether the sequence goes on that far.
+    valid: Option<Vec<Wire<'b>>>,
+    reverse: bool,
+}
+
+impl<'b> Direction<'b, '_> {
+    fn activate(&self, index: usize, x: Wire<'b>) -> Wire<'b> {
+        self.activations[index].apply(self.clip.map_or(x, |clip| x.clamp(-clip, clip)))
+    }
+
+    /// A gate's part of `[batch, gates · hidden]`.
+    fn gate(&self, x: Wire<'b>, index: usize) -> Wire<'b> {
+        x.slice_axis(1, index * self.hidden, self.hidden)
+    }
+
+    fn product(&self, h: Wire<'b>, first: usize, count: usize) -> Wire<'b> {
+        h.contract(self.recurrent.slice_axis(0, first * self.hidden, count * self.hidden), "bh", "gh", "bg")
+    }
+
+    /// The next hidden state and cell.
+    fn step(&self, input: Wire<'b>, h: Wire<'b>, c: Wire<'b>) -> (Wire<'b>, Wire<'b>) {
+        match self.kind {
+            Kind::Rnn => (self.activate(0, input + self.product(h, 0, 1)), c),
+            Kind::Gru => {
+                let gates = input.slice_axis(1, 0, 2 * self.hidden) + self.product(h, 0, 2);
+                let (update, reset) = (self.activate(0, self.gate(gates, 0)), self.activate(0, self.gate(gates, 1)));
+                let new = self.gate(input, 2);
+                let new = if self.coupled {
+                    let past = self.product(h, 2, 1);
+                    new + reset * self.reset_bias.map_or(past, |bias| past + bias)
+                } else {
+                    new + self.product(reset * h, 2, 1)
+                };
+                let new = self.activate(1, new);
+                ((1.0 - update) * new + update * h, c)
+            }
+            Kind::Lstm => {
+                let gates = input + self.product(h, 0, 4);
+                let peep = |x: Wire<'b>, index: usize, c: Wire<'b>| self.peepholes.map_or(x, |weights| x + weights[index] * c);
+                let enter = self.activate(0, peep(self.gate(gates, 0), 0, c));
+                let forget = if self.coupled { 1.0 - enter } else { self.activate(0, peep(self.gate(gates, 2), 2, c)) };
+                let cell = forget * c + enter * self.activate(1, self.gate(gates, 3));
+                let leave = self.activate(0, peep(self.gate(gates, 1), 1, cell));
+                // The clip is for what enters the gates.
+                (leave * self.activations[2].apply(cell), cell)
+            }
+        }
+    }
+
+    /// The hidden states of all steps, and the last state and cell.
+    fn run(&self, mut h: Wire<'b>, mut c: Wire<'b>) -> (Vec<Wire<'b>>, Wire<'b>, Wire<'b>) {
+        let steps = self.inputs.len();
+        let mut outputs = vec![h; steps];
+        for round in 0..steps {
+            let at = if self.reverse { steps - 1 - round } else { round };
+            let (next, cell) = self.step(self.inputs[at], h, c);
+            outputs[at] = next;
+            (h, c) = match &self.valid {
+                None => (next, cell),
+                Some(valid) => {
+                    outputs[at] = valid[at].select(next, next.like(0.0));
+                    (valid[at].select(next, h), valid[at].select(cell, c))
+                }
+            };
+        }
+        (outputs, h, c)
+    }
+}
+
+/// The extents of a layer.
+struct Extents {
+    steps: usize,
+    batch: usize,
+    input: usize,
+    hidden: usize,
+    directions: usize,
+}
+
+fn layer<'b>(node: &NodeContext<'_, 'b>, kind: &Kind) -> Result<Vec<Wire<'b>>> {
+    let attributes = node.attributes();
+    let batch_first = node.version() >= 14 && attributes.flag("layout", false)?;
+    let direction = attributes.word("direction", &["forward", "reverse", "bidirectional"])?;
+    let x = node.input(0)?;
+    let x = if batch_first && x.rank() == 3 { x.transpose(&[1, 0, 2]) } else { x };
+    let (w, r) = (node.input(1)?, node.input(2)?);
+    let extents = extents(node, kind, x, w, r, if direction == "bidirectional" { 2 } else { 1 })?;
+    let Extents { steps, batch, hidden, directions, .. } = extents;
+    let activations = activations(node, kind.activations(), directions)?;
+    let clip = attributes.float("clip")?.map(f64::from);
+    let coupled = match kind {
+        Kind::Rnn => false,
+        Kind::Gru => attributes.flag("linear_before_reset", false)?,
+        Kind::Lstm => attributes.flag("input_forget", false)?,
+    };
+    let bias = of_shape(node, 3, &[directions, 2 * kind.gates() * hidden])?;
+    let valid = of_shape(node, 4, &[batch])?.map(|lengths| {
+        let lengths = lengths.cast(DType::I64).reshape([batch, 1]);
+        (0..steps).map(|step| node.builder().constant(Tensor::scalar(step as i64)).lt(lengths)).collect::<Vec<_>>()
+    });
+    let state_shape = if batch_first { [batch, directions, hidden] } else { [directions, batch, hidden] };
+    let initial = |index: usize| -> Result<Vec<Wire<'b>>> {
+        let zero = || x.like(0.0).broadcast(state_shape);
+        let state = of_shape(node, index, &state_shape)?.unwrap_or_else(zero);
+        let axis = usize::from(batch_first);
+        Ok((0..directions).map(|direction| state.slice_axis(axis, direction, 1).reshape([batch, hidden])).collect())
+    };
+    let h = initial(5)?;
+    let c = if matches!(kind, Kind::Lstm) { initial(6)? } else { h.clone() };
+    let peepholes = if matches!(kind, Kind::Lstm) { of_shape(node, 7, &[directions, 3 * hidden])? } else { None };
+    let mut results = Vec::with_capacity(directions);
+    for index in 0..directions {
+        let one = |wire: Wire<'b>| {
+            let mut shape = wire.shape().into_dims();
+            shape.remove(0);
+            wire.slice_axis(0, index, 1).reshape(shape)
+        };
+        let (inputs, reset_bias) = input_shares(kind, x, one(w), bias.map(one), coupled, &extents);
+        let peepholes = peepholes.map(one).map(|p| [0, 1, 2].map(|gate| p.slice_axis(0, gate * hidden, hidden)));
+        let count = kind.activations().len();
+        let direction = Direction {
+            kind,
+            activations: &activations[index * count..][..count],
+            clip,
+            coupled,
+            hidden,
+            inputs,
+            recurrent: one(r),
+            reset_bias,
+            peepholes,
+            valid: valid.clone(),
+            reverse: index == 1 || direction == "reverse",
+        };
+        results.push(direction.run(h[index], c[index]));
+        node.builder().check()?;
+    }
+    Ok(gather_results(node, kind, &results, batch_first))
+}
+
+/// Checks the shapes of the input and the weights.
+fn extents<'b>(node: &NodeContext<'_, 'b>, kind: &Kind, x: Wire<'b>, w: Wire<'b>, r: Wire<'b>, directions: usize) -> Result<Extents> {
+    let mismatch = || node.error(format!("the input {} and the weights {} and {} do not match", x.ty(), w.ty(), r.ty()));
+    let &[steps, batch, input] = x.shape().dims() else { return Err(mismatch()) };
+    let &[.., hidden] = r.shape().dims() else { return Err(mismatch()) };
+    let rows = hidden.checked_mul(kind.gates()).ok_or_else(mismatch)?;
+    if w.shape().dims() != [directions, rows, input] || r.shape().dims() != [directions, rows, hidden] {
+        return Err(mismatch());
+    }
+    if let Some(size) = node.attributes().int("hidden_size")?
+        && size != hidden as i64
+    {
+        return Err(node.error(format!("the attribute 'hidden_size' is {size}, but the weights have {hidden}")));
+    }
+    if steps > MAX_STEPS {
+        return Err(node.error(format!("sequences of {steps} steps are not supported, {MAX_STEPS} are")));
+    }
+    Ok(Extents { steps, batch, input, hidden, directions })
+}
+
+/// An input that may be left out, of this shape.
+fn of_shape<'b>(node: &NodeContext<'_, 'b>, index: usize, shape: &[usize]) -> Result<Option<Wire<'b>>> {
+    let Some(wire) = node.optional(index) else { return Ok(None) };
+    if wire.shape().dims() != shape {
+        return Err(node.error(format!("input {index} must be of shape {shape:?}, not {}", wire.ty())));
+    }
+    Ok(Some(wire))
+}
+
+/// What the inputs add to the gates of each step, and the recurrent bias that cannot be added to it.
+fn input_shares<'b>(
+    kind: &Kind,
+    x: Wire<'b>,
+    w: Wire<'b>,
+    bias: Option<Wire<'b>>,
+    coupled: bool,
+    extents: &Extents,
+) -> (Vec<Wire<'b>>, Option<Wire<'b>>) {
+    let &Extents { steps, batch, hidden, input, .. } = extents;
+    let rows = kind.gates() * hidden;
+    let mut shares = x.reshape([steps * batch, input]).contract(w, "xi", "gi", "xg").reshape([steps, batch, rows]);
+    let mut reset_bias = None;
+    if let Some(bias) = bias {
+        let (own, mut past) = (bias.slice_axis(0, 0, rows), bias.slice_axis(0, rows, rows));
+        if matches!(kind, Kind::Gru) && coupled {
+            reset_bias = Some(past.slice_axis(0, 2 * hidden, hidden));
+            past = past.slice_axis(0, 0, 2 * hidden).pad(&[(0, hidden)], past.like(0.0));
+        }
+        shares = shares + (own + past);
+    }
+    let step = |step: usize| shares.slice_axis(0, step, 1).reshape([batch, rows]);
+    ((0..steps).map(step).collect(), reset_bias)
+}
+
+/// States of all steps `[steps, directions, batch, hidden]` and the last ones `[directions, batch, hidden]`, or batches first.
+fn gather_results<'b>(node: &NodeContext<'_, 'b>, kind: &Kind, results: &[(Vec<Wire<'b>>, Wire<'b>, Wire<'b>)], batch_first: bool) -> Vec<Wire<'b>> {
+    let stack = |wires: Vec<Wire<'b>>| {
+        let widened = wires.into_iter().map(|wire| {
+            let mut shape = wire.shape().into_dims();
+            shape.insert(0, 1);
+            wire.reshape(shape)
+        });
+        node.builder().concat(&widened.collect::<Vec<_>>(), 0)
+    };
+    let last = |states: Vec<Wire<'b>>| if batch_first { stack(states).transpose(&[1, 0, 2]) } else { stack(states) };
+    let steps = (0..results[0].0.len()).map(|step| stack(results.iter().map(|(outputs, ..)| outputs[step]).collect())).collect::<Vec<_>>();
+    let all = if steps.is_empty() {
+        let (batch, hidden) = (results[0].1.shape()[0], results[0].1.shape()[1]);
+        results[0].1.like(0.0).broadcast([0, results.len(), batch, hidden])
+    } else {
+        stack(steps)
+    };
+    let all = if batch_first { all.transpose(&[2, 0, 1, 3]) } else { all };
+    let mut outputs = vec![all, last(results.iter().map(|result| result.1).collect())];
+    if matches!(kind, Kind::Lstm) {
+        outputs.push(last(results.iter().map(|result| result.2).collect()));
+    }
+    outputs
+}
