@@ -4,19 +4,21 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use mcc_kernel::{Code, Target};
-use mcc_support::{EntityMap, Error, Result, bug, ensure};
+use mcc_support::{Error, Result, bug, ensure};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use crate::codegen;
-use crate::decide::Layout;
+use crate::decide::{self, Decisions};
 use crate::emit::manifest::hex;
 use crate::emit::{self, BufferPlace, CompiledKernel, CompiledModel, Linked, Port};
 use crate::graph::{self, Graph};
 use crate::import::{self, ImportOptions};
-use crate::loops::{self, BufferId, Program, Role};
+use crate::loops::{self, BufferId, Program};
 use crate::onnx::Model;
 use crate::passes;
+use crate::plan::{self, Place};
+use crate::realize::{self, Realized};
 use crate::targets::{self, Machine};
 
 macro_rules! stages {
@@ -46,6 +48,10 @@ stages! {
     Passes = "passes",
     /// Each node becomes loops over logical tensors.
     Lower = "lower",
+    /// What is fused, in which order it runs, how it lies in memory and is scheduled.
+    Decide = "decide",
+    /// The program as decided, and where each buffer lives.
+    Realize = "realize",
     /// Loops become kernels: virtual registers, no shapes.
     Codegen = "codegen",
     /// Kernels become machine code.
@@ -68,6 +74,8 @@ pub struct Options {
     pub fuel: Option<u64>,
     /// Verify after each stage; builds with debug assertions always do.
     pub verify: bool,
+    /// Taken in place of those that would be made.
+    pub decisions: Option<Decisions>,
     pub stop_after: Option<Stage>,
 }
 
@@ -82,6 +90,7 @@ impl Options {
             import: ImportOptions::default(),
             fuel: None,
             verify: false,
+            decisions: None,
             stop_after: None,
         }
     }
@@ -99,6 +108,7 @@ impl Options {
             "dims": self.import.dims,
             "constants": constants.collect::<serde_json::Map<_, _>>(),
             "fuel": self.fuel,
+            "decisions": self.decisions.as_ref().map(|decisions| hex(&Sha256::digest(json!(decisions).to_string()))),
         })
     }
 }
@@ -132,6 +142,8 @@ pub struct Compilation {
     model: Option<Model>,
     graph: Option<Graph>,
     program: Option<Program>,
+    decisions: Option<Decisions>,
+    realized: Option<Realized>,
     kernels: Vec<codegen::Compiled>,
     codes: Vec<Code>,
     linked: Option<Linked>,
@@ -156,7 +168,19 @@ impl Compilation {
         self.program.as_ref().expect("the graph was lowered")
     }
 
-    /// One for each kernel of the program, in its order.
+    pub fn decisions(&self) -> &Decisions {
+        self.decisions.as_ref().expect("the program was decided on")
+    }
+
+    pub fn realized(&self) -> &Realized {
+        self.realized.as_ref().expect("the decisions were carried out")
+    }
+
+    pub fn plan_text(&self) -> String {
+        plan::text::print(&self.realized().program, &self.realized().plan)
+    }
+
+    /// One for each kernel of the realized program, in its order.
     pub fn kernels(&self) -> &[codegen::Compiled] {
         &self.kernels
     }
@@ -189,6 +213,8 @@ impl Compilation {
             model: None,
             graph: None,
             program: None,
+            decisions: None,
+            realized: None,
             kernels: Vec::new(),
             codes: Vec::new(),
             linked: None,
@@ -212,11 +238,16 @@ impl Compilation {
         self.rewrites = pass_options.log;
     }
 
-    fn codegen(&mut self) {
-        let program = self.program();
+    fn decide(&mut self, options: &Options) {
         let facts = self.target.facts(&self.machine.cpu);
-        let layouts = program.buffers.values().map(|buffer| Layout::row_major(buffer.ty.rank())).collect();
-        self.kernels = program.kernels.iter().map(|kernel| codegen::kernel(program, &layouts, kernel, &facts)).collect();
+        let given = options.decisions.clone();
+        self.decisions = Some(given.unwrap_or_else(|| decide::decide(self.program(), self.target.name(), &facts)));
+    }
+
+    fn codegen(&mut self) {
+        let Realized { program, plan } = self.realized();
+        let facts = self.target.facts(&self.machine.cpu);
+        self.kernels = program.kernels.iter().map(|kernel| codegen::kernel(program, &plan.layouts, kernel, &facts)).collect();
     }
 
     fn target(&mut self) {
@@ -224,13 +255,12 @@ impl Compilation {
     }
 
     fn emit(&mut self) -> Result<()> {
-        let program = self.program();
-        let (places, weights, arena_bytes) = place(program);
+        let Realized { program, plan } = self.realized();
         let kernels = program.kernels.iter().zip(&self.kernels).zip(&self.codes).map(|((kernel, compiled), code)| CompiledKernel {
             name: kernel.name.clone(),
             origins: kernel.origins.clone(),
             code: code.clone(),
-            args: compiled.buffers.iter().map(|&buffer| places[buffer]).collect(),
+            args: compiled.buffers.iter().map(|&buffer| buffer_place(plan.places[buffer])).collect(),
             extent: compiled.extent as i64,
         });
         let model = CompiledModel {
@@ -240,10 +270,10 @@ impl Compilation {
             inputs: ports(&self.name, "input", program, &program.inputs),
             outputs: ports(&self.name, "output", program, &program.outputs),
             kernels: kernels.collect(),
-            weights,
-            arena_bytes,
-            arena_lower_bound_bytes: arena_bytes,
-            status_offset: None,
+            weights: plan.weights.clone(),
+            arena_bytes: plan.arena_bytes as u64,
+            arena_lower_bound_bytes: plan.lower_bound_bytes as u64,
+            status_offset: plan.status_offset.map(|offset| offset as u64),
             model_sha256: *self.model().sha256(),
             options_sha256: Sha256::digest(self.options.to_string()).into(),
             options: self.options.clone(),
@@ -269,7 +299,11 @@ impl Compilation {
                 let verify = |compiled: &codegen::Compiled| mcc_kernel::verify::verify(&compiled.kernel, Some(&facts));
                 self.kernels().iter().try_for_each(verify).map_err(Error::new)
             }
-            Stage::Lower | Stage::Target | Stage::Emit => Ok(()),
+            Stage::Realize => {
+                let problems = plan::check::check(&self.realized().program, &self.realized().plan);
+                if problems.is_empty() { Ok(()) } else { Err(Error::new(problems.join("\n"))) }
+            }
+            Stage::Lower | Stage::Decide | Stage::Target | Stage::Emit => Ok(()),
         };
         if let Err(error) = result {
             bug!("what stage '{}' made is wrong: {error}\n{}", stage.name(), self.text(stage));
@@ -282,6 +316,12 @@ impl Compilation {
             Stage::Decode => format!("; model of {} bytes of graph\n", self.model().encode().len()),
             Stage::Import | Stage::Passes => self.graph().to_string(),
             Stage::Lower => format!("{:#?}\n", self.program()),
+            Stage::Decide => {
+                let mut text = serde_json::to_string_pretty(self.decisions()).expect("decisions are plain data");
+                text.push('\n');
+                text
+            }
+            Stage::Realize => format!("{:#?}\n{}", self.realized().program, self.plan_text()),
             Stage::Codegen => self.kernels().iter().map(|compiled| mcc_kernel::text::print(&compiled.kernel)).collect(),
             Stage::Target | Stage::Emit => String::new(),
         }
@@ -299,6 +339,8 @@ pub fn compile(options: &Options, observer: &mut dyn Observer) -> Result<Compila
             Stage::Import => compilation.import(options)?,
             Stage::Passes => compilation.run_passes(options, observer),
             Stage::Lower => compilation.program = Some(loops::lower::lower(compilation.graph())),
+            Stage::Decide => compilation.decide(options),
+            Stage::Realize => compilation.realized = Some(realize::realize(compilation.program(), compilation.decisions())?),
             Stage::Codegen => compilation.codegen(),
             Stage::Target => compilation.target(),
             Stage::Emit => compilation.emit()?,
@@ -325,24 +367,12 @@ fn ports(model: &str, kind: &str, program: &Program, tensors: &[(String, BufferI
     tensors.iter().zip(names).map(port).collect()
 }
 
-/// Where each buffer lies, the weights, and the size of the arena, in which each buffer has a place of its own.
-fn place(program: &Program) -> (EntityMap<BufferId, BufferPlace>, Vec<u8>, u64) {
-    let mut weights: Vec<u8> = Vec::new();
-    let mut arena_bytes = 0;
-    let place = |buffer: &loops::Buffer| match &buffer.role {
-        Role::Input(index) => BufferPlace::Input(*index),
-        Role::Output(index) => BufferPlace::Output(*index),
-        Role::Constant(tensor) => {
-            weights.resize(weights.len().next_multiple_of(64), 0);
-            weights.extend_from_slice(tensor.data());
-            BufferPlace::Weights((weights.len() - tensor.data().len()) as u64)
-        }
-        Role::Temporary | Role::Local => {
-            let offset = arena_bytes;
-            arena_bytes += (buffer.ty.size_bytes() as u64).next_multiple_of(64);
-            BufferPlace::Arena(offset)
-        }
-    };
-    let places = program.buffers.values().map(place).collect();
-    (places, weights, arena_bytes)
+fn buffer_place(place: Place) -> BufferPlace {
+    match place {
+        Place::Unused => bug!("a kernel refers to a buffer that has no place"),
+        Place::Input(index) => BufferPlace::Input(index),
+        Place::Output(index) => BufferPlace::Output(index),
+        Place::Weights { offset, .. } => BufferPlace::Weights(offset as u64),
+        Place::Arena { offset, .. } => BufferPlace::Arena(offset as u64),
+    }
 }

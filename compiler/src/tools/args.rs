@@ -7,6 +7,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use mcc_support::tensor::Number;
 use mcc_support::{DType, Error, Result, Shape, Tensor, TensorType, bail, ensure};
 
+use crate::decide::Decisions;
 use crate::driver::{Options, Stage};
 use crate::import::declared_inputs;
 use crate::npy;
@@ -126,6 +127,9 @@ pub struct BuildArgs {
     /// Do only so many rewrites of the graph, to find a wrong one
     #[arg(long, value_name = "N")]
     pub fuel: Option<u64>,
+    /// Fusions, order, layouts and schedules to take, as --emit decisions writes them
+    #[arg(long, value_name = "FILE.json")]
+    pub decisions: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]
@@ -207,6 +211,12 @@ pub enum EmitKind {
     Manifest,
     /// NAME.graph: the graph that is compiled
     Graph,
+    /// NAME.loops: loops as fused and scheduled
+    Loops,
+    /// NAME.decisions.json: what was chosen, to be edited and given back by --decisions
+    Decisions,
+    /// NAME.plan: where each buffer lives
+    Plan,
     /// NAME.kernel: kernels before they become machine code
     Kernel,
 }
@@ -214,6 +224,7 @@ pub enum EmitKind {
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Level {
     Graph,
+    Loops,
     Kernel,
     Machine,
 }
@@ -276,6 +287,7 @@ impl BuildArgs {
         options.cpu.clone_from(&self.cpu);
         options.fuel = self.fuel;
         options.verify = self.verify;
+        options.decisions = self.decisions.as_deref().map(read_decisions).transpose()?;
         unique("shape", &self.shape, &mut options.import.shapes)?;
         unique("dim", &self.dim, &mut options.import.dims)?;
         if !self.constant.is_empty() {
@@ -289,6 +301,12 @@ impl BuildArgs {
         }
         Ok(options)
     }
+}
+
+fn read_decisions(path: &Path) -> Result<Decisions> {
+    let place = |error: Error| error.context(format!("in file '{}'", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|error| place(Error::new(format!("cannot read the file: {error}"))))?;
+    serde_json::from_str(&text).map_err(|error| place(Error::new(format!("these are no decisions: {error}"))))
 }
 
 fn unique<T: Clone>(option: &str, pairs: &[(String, T)], map: &mut BTreeMap<String, T>) -> Result<()> {

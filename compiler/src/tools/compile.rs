@@ -55,6 +55,9 @@ fn write(args: &CompileArgs, compilation: &Compilation) -> Result<()> {
             }
             EmitKind::Manifest => ("json", linked.manifest().into_bytes()),
             EmitKind::Graph => ("graph", compilation.text(Stage::Passes).into_bytes()),
+            EmitKind::Loops => ("loops", compilation.text(Stage::Realize).into_bytes()),
+            EmitKind::Decisions => ("decisions.json", compilation.text(Stage::Decide).into_bytes()),
+            EmitKind::Plan => ("plan", compilation.plan_text().into_bytes()),
             EmitKind::Kernel => ("kernel", compilation.text(Stage::Codegen).into_bytes()),
         };
         files.push((object.with_extension(extension), bytes));

@@ -10,6 +10,7 @@ use mcc_support::{Error, Result, Tensor};
 
 use crate::driver::{self, Compilation, Stage};
 use crate::graph;
+use crate::loops;
 use crate::onnx;
 
 use super::args::{Level, RunArgs};
@@ -21,6 +22,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let mut options = args.build.options(&args.model, "host")?;
     options.stop_after = match args.at {
         Level::Graph => Some(Stage::Passes),
+        Level::Loops => Some(Stage::Realize),
         Level::Kernel | Level::Machine => None,
     };
     let given = inputs::from_arguments(&args.input)?;
@@ -49,6 +51,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
 fn outputs(compilation: &Compilation, level: Level, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
     match level {
         Level::Graph => graph::interp::run(compilation.graph(), inputs),
+        Level::Loops => loops::interp::run(&compilation.realized().program, inputs),
         Level::Kernel => interpret::run(compilation, inputs),
         Level::Machine => {
             let mut executable = Executable::load(compilation.linked())?;
