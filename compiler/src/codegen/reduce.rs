@@ -100,7 +100,7 @@ impl Codegen<'_> {
         u8::try_from(axis.expect("an axis reduces in lanes").extent).expect("a lane count")
     }
 
-    /// The one part of an update that does not depend on the accumulator.
+    /// The part of an update that does not depend on the accumulator, from which all such parts are made.
     fn term(&mut self, accumulator: &Accumulator) -> ExprId {
         let mut terms = Vec::new();
         let mut open = vec![accumulator.update];
@@ -111,9 +111,22 @@ impl Codegen<'_> {
                 terms.push(expr);
             }
         }
-        match terms[..] {
-            [term] => term,
-            _ => bug!("{}: the update of {} combines {} terms", self.kernel.name, accumulator.var, terms.len()),
+        let made_of = |of: ExprId, expr: ExprId| {
+            let mut open = vec![expr];
+            while let Some(expr) = open.pop() {
+                let operands = self.kernel.exprs.operands(expr);
+                if expr != of && operands.is_empty() && !matches!(self.kernel.exprs.get(expr), Expr::Const(..)) {
+                    return false;
+                }
+                if expr != of {
+                    open.extend(operands);
+                }
+            }
+            true
+        };
+        match terms.iter().find(|&&term| terms.iter().all(|&other| made_of(term, other))) {
+            Some(&term) => term,
+            None => bug!("{}: the update of {} combines {} terms", self.kernel.name, accumulator.var, terms.len()),
         }
     }
 
