@@ -19,15 +19,16 @@ pub fn bench(args: &BenchArgs) -> Result<ExitCode> {
         return Err(Error::new(format!("models run on one thread, not on {}", args.threads)));
     }
     ensure!(args.seconds > 0.0, "--seconds {} is no time", args.seconds);
-    let options = args.build.options(&args.model, "host")?;
-    let mut reporter = Reporter::new(!args.worker, Vec::new());
-    let compilation = driver::compile(&options, &mut reporter)?;
-    reporter.finish();
-    let mut executable = Executable::load(compilation.linked())?;
+    let mut options = args.build.options(&args.model, "host")?;
     let given = match &args.inputs {
         Some(folder) => inputs::from_folder(folder)?,
         None => Default::default(),
     };
+    inputs::fix_shapes(&given, &mut options.import.shapes);
+    let mut reporter = Reporter::new(!args.worker, Vec::new());
+    let compilation = driver::compile(&options, &mut reporter)?;
+    reporter.finish();
+    let mut executable = Executable::load(compilation.linked())?;
     let tensors = inputs::complete(executable.input_types(), given, 0)?;
     let mut binding = executable.bind(&tensors)?;
     finished(executable.run(&mut binding))?;

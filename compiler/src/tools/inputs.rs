@@ -41,6 +41,13 @@ pub fn from_folder(folder: &Path) -> Result<BTreeMap<String, Tensor>> {
     index.into_iter().map(|entry| Ok((entry.name, npy::read(&folder.join(entry.file))?))).collect()
 }
 
+/// Inputs whose shape the options do not fix have that of the value they are given.
+pub fn fix_shapes(given: &BTreeMap<String, Tensor>, shapes: &mut BTreeMap<String, Vec<usize>>) {
+    for (name, tensor) in given {
+        shapes.entry(name.clone()).or_insert_with(|| tensor.shape().to_vec());
+    }
+}
+
 /// A value for each input, in order: the one given, or a random one.
 pub fn complete<'a>(
     inputs: impl IntoIterator<Item = (&'a str, &'a TensorType)>,

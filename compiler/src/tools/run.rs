@@ -26,6 +26,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         Level::Kernel | Level::Machine => None,
     };
     let given = inputs::from_arguments(&args.input)?;
+    inputs::fix_shapes(&given, &mut options.import.shapes);
     let mut reporter = Reporter::new(!args.quiet, Vec::new());
     let compilation = driver::compile(&options, &mut reporter)?;
     let times = reporter.finish();
