@@ -303,7 +303,8 @@ impl Compilation {
                 let problems = plan::check::check(&self.realized().program, &self.realized().plan);
                 if problems.is_empty() { Ok(()) } else { Err(Error::new(problems.join("\n"))) }
             }
-            Stage::Lower | Stage::Decide | Stage::Target | Stage::Emit => Ok(()),
+            Stage::Lower => loops::verify::verify(self.program()),
+            Stage::Decide | Stage::Target | Stage::Emit => Ok(()),
         };
         if let Err(error) = result {
             bug!("what stage '{}' made is wrong: {error}\n{}", stage.name(), self.text(stage));
@@ -315,13 +316,13 @@ impl Compilation {
         match stage {
             Stage::Decode => format!("; model of {} bytes of graph\n", self.model().encode().len()),
             Stage::Import | Stage::Passes => self.graph().to_string(),
-            Stage::Lower => format!("{:#?}\n", self.program()),
+            Stage::Lower => self.program().to_string(),
             Stage::Decide => {
                 let mut text = serde_json::to_string_pretty(self.decisions()).expect("decisions are plain data");
                 text.push('\n');
                 text
             }
-            Stage::Realize => format!("{:#?}\n{}", self.realized().program, self.plan_text()),
+            Stage::Realize => format!("{}{}", self.realized().program, self.plan_text()),
             Stage::Codegen => self.kernels().iter().map(|compiled| mcc_kernel::text::print(&compiled.kernel)).collect(),
             Stage::Target | Stage::Emit => String::new(),
         }
