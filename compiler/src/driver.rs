@@ -139,6 +139,7 @@ pub struct Compilation {
     /// One line for each rewrite of the graph.
     pub rewrites: Vec<String>,
     target: &'static dyn Target,
+    source_sha256: [u8; 32],
     model: Option<Model>,
     graph: Option<Graph>,
     program: Option<Program>,
@@ -210,6 +211,7 @@ impl Compilation {
             warnings: Vec::new(),
             rewrites: Vec::new(),
             target: targets::TARGETS[0],
+            source_sha256: [0; 32],
             model: None,
             graph: None,
             program: None,
@@ -274,7 +276,7 @@ impl Compilation {
             arena_bytes: plan.arena_bytes as u64,
             arena_lower_bound_bytes: plan.lower_bound_bytes as u64,
             status_offset: plan.status_offset.map(|offset| offset as u64),
-            model_sha256: *self.model().sha256(),
+            model_sha256: self.source_sha256,
             options_sha256: Sha256::digest(self.options.to_string()).into(),
             options: self.options.clone(),
             warnings: self.warnings.clone(),
@@ -286,6 +288,40 @@ impl Compilation {
             linked.sizes.weights_bytes
         );
         self.linked = Some(linked);
+        Ok(())
+    }
+
+    fn run_from(&mut self, first: Stage, options: &Options, observer: &mut dyn Observer) -> Result<()> {
+        for &stage in Stage::ALL.iter().filter(|&&stage| stage >= first) {
+            observer.before(stage);
+            let start = Instant::now();
+            match stage {
+                Stage::Decode => self.decode(options)?,
+                Stage::Import => self.import(options)?,
+                Stage::Passes => self.run_passes(options, observer),
+                Stage::Lower => self.program = Some(loops::lower::lower(self.graph())),
+                Stage::Decide => self.decide(options),
+                Stage::Realize => self.realized = Some(realize::realize(self.program(), self.decisions())?),
+                Stage::Codegen => self.codegen(),
+                Stage::Target => self.target(),
+                Stage::Emit => self.emit()?,
+            }
+            let elapsed = start.elapsed();
+            if options.verify || cfg!(debug_assertions) {
+                self.verify(stage);
+            }
+            observer.after(stage, elapsed, self);
+            if options.stop_after == Some(stage) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn decode(&mut self, options: &Options) -> Result<()> {
+        let model = Model::open(&options.model)?;
+        self.source_sha256 = *model.sha256();
+        self.model = Some(model);
         Ok(())
     }
 
@@ -332,29 +368,16 @@ impl Compilation {
 /// Runs the stages, to the end or to where the options say.
 pub fn compile(options: &Options, observer: &mut dyn Observer) -> Result<Compilation> {
     let mut compilation = Compilation::new(options)?;
-    for &stage in Stage::ALL {
-        observer.before(stage);
-        let start = Instant::now();
-        match stage {
-            Stage::Decode => compilation.model = Some(Model::open(&options.model)?),
-            Stage::Import => compilation.import(options)?,
-            Stage::Passes => compilation.run_passes(options, observer),
-            Stage::Lower => compilation.program = Some(loops::lower::lower(compilation.graph())),
-            Stage::Decide => compilation.decide(options),
-            Stage::Realize => compilation.realized = Some(realize::realize(compilation.program(), compilation.decisions())?),
-            Stage::Codegen => compilation.codegen(),
-            Stage::Target => compilation.target(),
-            Stage::Emit => compilation.emit()?,
-        }
-        let elapsed = start.elapsed();
-        if options.verify || cfg!(debug_assertions) {
-            compilation.verify(stage);
-        }
-        observer.after(stage, elapsed, &compilation);
-        if options.stop_after == Some(stage) {
-            break;
-        }
-    }
+    compilation.run_from(Stage::Decode, options, observer)?;
+    Ok(compilation)
+}
+
+/// Runs the stages from a graph on; the options' model only names the result.
+pub fn compile_graph(graph: Graph, options: &Options, observer: &mut dyn Observer) -> Result<Compilation> {
+    let mut compilation = Compilation::new(options)?;
+    compilation.source_sha256 = Sha256::digest(graph.to_string()).into();
+    compilation.graph = Some(graph);
+    compilation.run_from(Stage::Passes, options, observer)?;
     Ok(compilation)
 }
 
