@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use mcc_kernel::{Code, Target};
+use mcc_kernel::{Code, Facts, Target};
 use mcc_support::{Error, Result, bug, ensure};
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -181,6 +181,15 @@ impl Compilation {
         plan::text::print(&self.realized().program, &self.realized().plan)
     }
 
+    /// Of the target that compiles the kernels.
+    pub fn facts(&self) -> Facts {
+        self.target.facts(&self.machine.cpu)
+    }
+
+    pub fn target_name(&self) -> &'static str {
+        self.target.name()
+    }
+
     /// One for each kernel of the realized program, in its order.
     pub fn kernels(&self) -> &[codegen::Compiled] {
         &self.kernels
@@ -241,14 +250,14 @@ impl Compilation {
     }
 
     fn decide(&mut self, options: &Options) {
-        let facts = self.target.facts(&self.machine.cpu);
+        let facts = self.facts();
         let given = options.decisions.clone();
         self.decisions = Some(given.unwrap_or_else(|| decide::decide(self.program(), self.target.name(), &facts)));
     }
 
     fn codegen(&mut self) {
         let Realized { program, plan } = self.realized();
-        let facts = self.target.facts(&self.machine.cpu);
+        let facts = self.facts();
         self.kernels = program.kernels.iter().map(|kernel| codegen::kernel(program, &plan.layouts, kernel, &facts)).collect();
     }
 
@@ -331,7 +340,7 @@ impl Compilation {
             Stage::Decode => Ok(()),
             Stage::Import | Stage::Passes => graph::verify::verify(self.graph()),
             Stage::Codegen => {
-                let facts = self.target.facts(&self.machine.cpu);
+                let facts = self.facts();
                 let verify = |compiled: &codegen::Compiled| mcc_kernel::verify::verify(&compiled.kernel, Some(&facts));
                 self.kernels().iter().try_for_each(verify).map_err(Error::new)
             }

@@ -377,7 +377,7 @@ impl Codegen<'_> {
         };
         let dtype = self.program.buffers[buffer].ty.dtype;
         let place = self.place(buffer, index);
-        if self.is_whole(dtype) && self.contiguous(&place, dtype) {
+        if dtype != DType::Bool && self.is_whole(dtype) && self.contiguous(&place, dtype) {
             let value = self.vector_value(value);
             let (address, align) = self.address(&place, dtype);
             self.b.store(value, address, align);

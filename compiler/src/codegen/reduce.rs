@@ -35,7 +35,7 @@ impl Codegen<'_> {
         Some(self.b.fma(x, y, acc))
     }
 
-    /// The accumulators of the vector axis that reduces inside this loop, if there is one.
+    /// The accumulators of the vector axis that reduces inside this loop, if there is one that does all the updates in the loop.
     pub(super) fn split_accumulators(&self, axis: AxisId, body: &[Stmt]) -> Option<Vec<Accumulator>> {
         fn find<'s>(codegen: &Codegen, axis: AxisId, body: &'s [Stmt]) -> Option<&'s [Stmt]> {
             let described = &codegen.kernel.axes[axis];
@@ -47,7 +47,11 @@ impl Codegen<'_> {
                 _ => None,
             })
         }
-        let body = find(self, axis, body)?;
+        let all = body;
+        let body = find(self, axis, all)?;
+        if count_sets(all) != count_sets(body) {
+            return None;
+        }
         let update = |var| {
             let mut updates = Vec::new();
             body.iter().for_each(|stmt| {
@@ -171,6 +175,12 @@ impl Codegen<'_> {
         }
         whole
     }
+}
+
+fn count_sets(stmts: &[Stmt]) -> usize {
+    let mut count = 0;
+    stmts.iter().for_each(|stmt| stmt.walk(&mut |stmt| count += usize::from(matches!(stmt, Stmt::Set { .. }))));
+    count
 }
 
 fn identity_bits(op: Binary, dtype: DType) -> Option<u64> {

@@ -1,0 +1,205 @@
+//! Random graphs under random decisions: the interpreters of graphs, loops and kernels and the machine code of every target agree.
+//!
+//! What sums no float gives the same bits everywhere; sums differ by rounding. Kernels and machine code of one build give the same
+//! bits always, whatever they compute.
+
+use std::fs;
+
+use mcc::decide::{Decisions, Step, layout, order, schedule};
+use mcc::driver::{Compilation, Options, Silent, Stage, compile_graph};
+use mcc::graph::{Graph, interp};
+use mcc::loops::{self, AxisKind, Kernel, Role, Stmt};
+use mcc::realize;
+use mcc::tools::exec::Executable;
+use mcc::tools::interpret;
+use mcc_support::random::Random;
+use mcc_support::{DType, Tensor, TensorType};
+use mcc_tests::compare::same_bits;
+use mcc_tests::harness::{Harness, Link, Record};
+use mcc_tests::machine::Machine;
+use mcc_tests::random_graph::{Config, RandomGraph, check_close, random_graph, random_inputs, tolerance};
+use tempfile::TempDir;
+
+/// Seeds of the graphs that one run of the tests takes.
+const SEEDS: std::ops::Range<u64> = 0..250;
+
+fn options(target: &str, name: &str) -> Options {
+    Options { target: target.into(), name: Some(name.into()), ..Options::new("random.onnx") }
+}
+
+/// Fusions up to a random one, and on some kernels a random schedule in place of the one that would be chosen.
+fn random_decisions(compilation: &Compilation, random: &mut Random) -> Decisions {
+    let mut decisions = compilation.decisions().clone();
+    let facts = compilation.facts();
+    decisions.fusions.truncate(random.below(decisions.fusions.len() + 1));
+    let fused = realize::fuse::fuse(compilation.program(), &decisions.fusions).expect("fusions were chosen for this program");
+    decisions.order = order::choose(&fused);
+    decisions.layouts = layout::choose(&fused, &facts);
+    decisions.kernels.clear();
+    for kernel in &fused.kernels {
+        let schedule = if random.chance(0.5) {
+            random_schedule(&fused, kernel, facts.vector_bytes, random)
+        } else {
+            schedule::choose(&fused, kernel, &decisions.layouts, &facts)
+        };
+        let decision = mcc::decide::KernelDecision { target: compilation.target_name().into(), schedule };
+        decisions.kernels.insert(kernel.name.clone(), decision);
+    }
+    decisions
+}
+
+/// Splits, moves and marks that keep the meaning: each is tried, and kept unless it is refused.
+fn random_schedule(program: &loops::Program, kernel: &Kernel, vector_bytes: u32, random: &mut Random) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let mut scheduled = kernel.clone();
+    let local = program.buffers.values().any(|buffer| buffer.role == Role::Local);
+    let lanes = lanes(program, kernel, vector_bytes);
+    for _ in 0..random.below(6) {
+        let names: Vec<String> = scheduled.axes.values().map(|axis| axis.name.clone()).collect();
+        if names.is_empty() {
+            break;
+        }
+        let axis = random.pick(&names).clone();
+        let found = scheduled.axes.values().find(|found| found.name == axis).expect("picked").clone();
+        let step = match random.below(4) {
+            0 => Step::Split { axis, factor: 1 + random.below(found.extent.clamp(1, 9)) },
+            1 => Step::Move { axis, inside: random.chance(0.8).then(|| random.pick(&names).clone()) },
+            2 if found.extent <= 4 && !(local && found.kind == AxisKind::Spatial) => Step::Unroll { axis },
+            3 if Some(found.extent) == lanes && !local && found.kind != AxisKind::Sequential && is_only_vector(&scheduled) => {
+                Step::Vectorize { axis }
+            }
+            _ => continue,
+        };
+        let mut tried = scheduled.clone();
+        if realize::schedule::apply(&mut tried, std::slice::from_ref(&step)).is_ok() {
+            scheduled = tried;
+            steps.push(step);
+        }
+    }
+    steps
+}
+
+/// Lanes that all variables and stores of a kernel without branches fill.
+fn lanes(program: &loops::Program, kernel: &Kernel, vector_bytes: u32) -> Option<usize> {
+    let mut widths = Vec::new();
+    let mut branches = false;
+    let mut add = |dtype: DType| widths.push(dtype.size_bits());
+    kernel.vars.values().for_each(|&dtype| add(dtype));
+    for stmt in &kernel.body {
+        stmt.walk(&mut |stmt| match stmt {
+            Stmt::Store { buffer, .. } => add(program.buffers[*buffer].ty.dtype),
+            Stmt::If { .. } | Stmt::While { .. } => branches = true,
+            Stmt::Loop { .. } | Stmt::Set { .. } => {}
+        });
+    }
+    let bits = *widths.first()?;
+    (!branches && bits >= 32 && widths.iter().all(|&other| other == bits)).then_some(vector_bytes as usize * 8 / bits)
+}
+
+fn is_only_vector(kernel: &Kernel) -> bool {
+    kernel.axes.values().all(|axis| axis.mode != loops::AxisMode::Vector)
+}
+
+fn check(what: &str, seed: u64, random: &RandomGraph, got: &[Tensor], want: &[Tensor]) {
+    assert_eq!(got.len(), want.len(), "seed {seed}: {what} gives another number of outputs");
+    for (at, (got, want)) in got.iter().zip(want).enumerate() {
+        let checked = if random.exact[at] { same_bits(got, want) } else { check_close(got, want, tolerance(&random.graph)) };
+        if let Err(error) = checked {
+            panic!("seed {seed}: {what} differs in output '{}': {error}\n{}", random.graph.outputs[at].0, random.graph);
+        }
+    }
+}
+
+struct Built {
+    random: RandomGraph,
+    inputs: Vec<Tensor>,
+    want: Vec<Tensor>,
+}
+
+fn built(seed: u64) -> Built {
+    let config = Config { max_count: 600, ..Config::default() };
+    let random = random_graph(&mut Random::new(seed), &config);
+    let inputs = random_inputs(&random.graph, seed);
+    let want = interp::run(&random.graph, &inputs).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    Built { random, inputs, want }
+}
+
+/// A build of a graph under random decisions.
+fn compile(graph: &Graph, options: &Options, seed: u64) -> Compilation {
+    let decided = Options { stop_after: Some(Stage::Decide), ..options.clone() };
+    let compilation = compile_graph(graph.clone(), &decided, &mut Silent).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    let decisions = if seed.is_multiple_of(3) {
+        compilation.decisions().clone()
+    } else {
+        random_decisions(&compilation, &mut Random::new(seed))
+    };
+    let options = Options { decisions: Some(decisions), ..options.clone() };
+    compile_graph(graph.clone(), &options, &mut Silent).unwrap_or_else(|error| panic!("seed {seed}: {error}"))
+}
+
+/// Runs a check on every seed, then fails with all those that failed.
+fn for_each_seed(check: impl Fn(u64) + std::panic::RefUnwindSafe) {
+    let failed: Vec<u64> = SEEDS.filter(|&seed| std::panic::catch_unwind(|| check(seed)).is_err()).collect();
+    assert!(failed.is_empty(), "seeds that failed: {failed:?}");
+}
+
+#[test]
+fn every_level_computes_the_same() {
+    for_each_seed(|seed| {
+        let Built { random, inputs, want } = built(seed);
+        let compilation = compile(&random.graph, &options("host", "random"), seed);
+        let loops = loops::interp::run(&compilation.realized().program, &inputs)
+            .unwrap_or_else(|error| panic!("seed {seed}: {error}\n{}", random.graph));
+        check("the interpreter of loops", seed, &random, &loops, &want);
+        let kernels = interpret::run(&compilation, &inputs).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        check("the interpreter of kernels", seed, &random, &kernels, &want);
+        let mut executable = Executable::load(compilation.linked()).expect("it was made for this machine");
+        let mut binding = executable.bind(&inputs).expect("inputs of the graph");
+        assert_eq!(executable.run(&mut binding), 0, "seed {seed}");
+        for (machine, kernel) in executable.outputs(&binding).iter().zip(&kernels) {
+            same_bits(machine, kernel).unwrap_or_else(|error| panic!("seed {seed}: machine code: {error}\n{}", random.graph));
+        }
+    });
+}
+
+/// Linked into one program with guarded buffers, which also checks what a call may touch.
+fn linked_programs_compute_the_same(machine: Machine, cpu: Option<&str>, strict: bool) {
+    let folder = TempDir::new().expect("a temporary folder");
+    let (mut names, mut objects, mut records, mut cases) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for seed in SEEDS {
+        let Built { random, inputs, want } = built(seed);
+        let name = format!("random{seed}");
+        let target = if strict { "aarch64-none" } else { machine.target() };
+        let options = Options { cpu: cpu.map(Into::into), ..options(target, &name) };
+        let compilation = compile(&random.graph, &options, seed);
+        let object = folder.path().join(format!("{name}.o"));
+        fs::write(&object, compilation.linked().object()).expect("the test's folder can be written");
+        let outputs: Vec<TensorType> = want.iter().map(|tensor| tensor.ty().clone()).collect();
+        records.push(Record { model: names.len(), dims: Vec::new(), inputs, outputs, count_count: 0 });
+        names.push(name);
+        objects.push(object);
+        cases.push((seed, random, want));
+    }
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let harness = Harness::build(machine, Link::Static, &names, &objects, folder.path());
+    let outcomes = harness.run(&records, 1).unwrap_or_else(|error| panic!("{error}"));
+    for ((seed, random, want), outcome) in cases.iter().zip(outcomes) {
+        assert_eq!(outcome.status, 0, "seed {seed}");
+        check(machine.target(), *seed, random, &outcome.outputs, want);
+    }
+}
+
+#[test]
+fn linked_programs_compute_the_same_on_x86_64() {
+    linked_programs_compute_the_same(Machine::X86_64, Some("x86-64"), false);
+}
+
+#[test]
+fn linked_programs_compute_the_same_on_aarch64() {
+    linked_programs_compute_the_same(Machine::Aarch64, None, false);
+}
+
+#[test]
+fn linked_programs_compute_the_same_with_aligned_accesses_only() {
+    linked_programs_compute_the_same(Machine::Aarch64, None, true);
+}
