@@ -41,6 +41,36 @@ fn text_reads_back() {
     });
 }
 
+/// Whatever becomes of a file, it is read or refused: by the parser or by the verifier.
+#[test]
+fn damaged_text_is_read_or_refused() {
+    let counts = RefCell::new([0; 3]);
+    for_each_graph(|seed, RandomGraph { graph, .. }| {
+        let text = text::to_text(graph);
+        let mut random = Random::new(seed);
+        for _ in 0..20 {
+            let mut chars: Vec<char> = text.chars().collect();
+            for _ in 0..1 + random.below(3) {
+                let (at, from) = (random.below(chars.len()), random.below(chars.len()));
+                match random.below(3) {
+                    0 => drop(chars.remove(at)),
+                    1 => chars.insert(at, *random.pick(&['0', '1', '9', '-', '.', 'e', '"', '[', ']', ',', '%', 'λ', '\\'])),
+                    _ => chars.swap(at, from),
+                }
+            }
+            let damaged: String = chars.into_iter().collect();
+            let outcome = text::parse(&damaged).map(|graph| verify::verify(&graph));
+            counts.borrow_mut()[match outcome {
+                Ok(Ok(())) => 0,
+                Ok(Err(_)) => 1,
+                Err(_) => 2,
+            }] += 1;
+        }
+    });
+    let [read, unverified, refused] = counts.into_inner();
+    assert!(read > 50 && unverified > 50 && refused > 50, "{read} {unverified} {refused}");
+}
+
 fn keeps_meaning(list: &[&Pass], rounds: bool) {
     let working = RefCell::new(BTreeSet::new());
     for_each_graph(|seed, RandomGraph { graph, exact }| {

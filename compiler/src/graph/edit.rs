@@ -87,9 +87,9 @@ impl Edit {
         format!("{value} {what}")
     }
 
-    /// One rewrite: everywhere that `value` is used, what `build` makes is used instead; `build` gets the edit to add nodes with, and
-    /// gives a value of the same type. `with` lists further values that the rewrite does away with, for the log. What is no longer
-    /// used is removed. Nothing happens when the fuel is spent: then `build` is not called and the result is `false`.
+    /// One rewrite: everywhere that `value` is used, what `build` makes is used instead; `build` gets the edit to add nodes with,
+    /// and gives a value of the same type. `with` lists further values that the rewrite does away with, for the log. What is no
+    /// longer used is removed. Nothing happens when the fuel is spent: then `build` is not called and the result is `false`.
     pub fn replace(&mut self, value: ValueId, with: &[ValueId], build: impl FnOnce(&mut Edit) -> ValueId) -> bool {
         if !self.spend() {
             return false;
@@ -180,6 +180,11 @@ impl Edit {
         self.graph.nodes.push(Some(Node { op, operands: operands.to_vec(), results: vec![result] }));
         self.ranks.push(self.rank);
         result
+    }
+
+    /// What is added from now on comes from where `value` comes from; until then, from where the replaced value does.
+    pub fn set_origin(&mut self, value: ValueId) {
+        self.origin = self.graph.values[value].origin.clone();
     }
 
     pub fn constant(&mut self, tensor: Tensor) -> ValueId {

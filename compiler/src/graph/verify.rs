@@ -69,7 +69,8 @@ fn check_defined(graph: &Graph, value: ValueId) -> Result<()> {
         Def::Constant(_) => {}
         Def::Input => ensure!(graph.inputs.iter().any(|&(_, input)| input == value), "{value}: is used but nothing defines it"),
         Def::Node { node, index } => {
-            let defines = graph.nodes.get(node).and_then(Option::as_ref).is_some_and(|node| node.results.get(index) == Some(&value));
+            let node = graph.nodes.get(node).and_then(Option::as_ref);
+            let defines = node.is_some_and(|node| node.results.get(index) == Some(&value));
             ensure!(defines, "{value}: is used but the node that defined it was removed");
         }
     }

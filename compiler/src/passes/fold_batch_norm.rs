@@ -178,8 +178,12 @@ fn fold(edit: &mut Edit, result: ValueId) -> Option<()> {
     let Product { op, mut operands, weights: weights_at, .. } = product;
     let with = [product.result, inner];
     edit.replace(result, if product.result == inner { &with[1..] } else { &with }, |edit| {
+        if terms.is_some() {
+            edit.set_origin(with[0]);
+        }
         operands[weights_at] = edit.constant(weights);
         let product = edit.add(op, &operands);
+        edit.set_origin(result);
         match terms {
             None => product,
             Some(terms) => {

@@ -1,7 +1,7 @@
 //! Passes over the graph, and the runner that repeats them to a fixed point.
 //!
-//! A pass changes a graph through [`Edit`] only. It may decline; it cannot fail. Each rewrite leaves the meaning as it was: the same
-//! bits, except where a doc comment says that sums of products or normalizations are computed otherwise, in f64 at compile time.
+//! A pass changes a graph through [`Edit`] only. It may decline; it cannot fail. Each rewrite leaves the meaning as it was: the
+//! same bits, except where a doc comment says that something is computed otherwise, in f64 at compile time.
 
 mod eliminate_common;
 mod eliminate_dead;

@@ -8,8 +8,8 @@
 //! Each rule holds for every element: NaN, infinities and both zeros too. So `x + 0` stays for floats, because it makes +0 of -0,
 //! while `x + -0` and `x - 0` go. One rule is more exact than what it replaces: `pow(x, 2)` becomes `x · x`.
 
-use mcc_support::DType;
 use mcc_support::tensor::Number;
+use mcc_support::{DType, Shape};
 
 use super::Pass;
 use crate::graph::edit::Edit;
@@ -177,7 +177,8 @@ fn drop_broadcast(graph: &Graph, node: &Node) -> Option<Simpler> {
         let Some((_, Node { op: Op::Broadcast(_), operands: inner, .. })) = graph.definition(operand) else { continue };
         let mut operands = node.operands.clone();
         operands[at] = inner[0];
-        let shape = operands.iter().try_fold(mcc_support::Shape::scalar(), |shape, &operand| shape.broadcast(&graph.ty(operand).shape));
+        let join = |shape: Shape, &operand: &ValueId| shape.broadcast(&graph.ty(operand).shape);
+        let shape = operands.iter().try_fold(Shape::scalar(), join);
         if shape.as_ref() == Some(&ty.shape) {
             return Some(Simpler::Node(node.op.clone(), operands));
         }
@@ -192,7 +193,10 @@ fn cast(graph: &Graph, to: DType, x: ValueId) -> Option<Simpler> {
     }
     let (_, Node { op: Op::Cast(_), operands, .. }) = graph.definition(x)? else { return None };
     let from = graph.ty(operands[0]).dtype;
-    is_through_exact(from, through, to).then(|| if from == to { Simpler::Value(operands[0]) } else { Simpler::Node(Op::Cast(to), operands.clone()) })
+    if !is_through_exact(from, through, to) {
+        return None;
+    }
+    Some(if from == to { Simpler::Value(operands[0]) } else { Simpler::Node(Op::Cast(to), operands.clone()) })
 }
 
 /// Whether casting `from` to `through` and then `to` gives what casting at once gives.

@@ -111,7 +111,7 @@ fn join_concats(graph: &Graph, axis: usize, node: &Node) -> Option<Simpler> {
     if operands.iter().any(|&operand| graph.ty(operand).shape[axis] > 0) {
         operands.retain(|&operand| graph.ty(operand).shape[axis] > 0);
     }
-    (operands != node.operands).then(|| (Some(Op::Concat { axis }), operands))
+    if operands == node.operands { None } else { Some((Some(Op::Concat { axis }), operands)) }
 }
 
 /// Constant indices in even steps are a slice.
@@ -164,7 +164,7 @@ fn transposed_operand(graph: &Graph, contraction: &Contraction, node: &Node) -> 
             *operand = inner[0];
         }
     }
-    (operands != node.operands).then(|| (Some(Op::Contract(contraction)), operands))
+    if operands == node.operands { None } else { Some((Some(Op::Contract(contraction)), operands)) }
 }
 
 /// A contraction writes its result in any order of axes.

@@ -95,6 +95,8 @@ fn conv_in<N: Num>(conv: &Conv, x: &Tensor, weights: &Tensor, ty: &TensorType) -
                 taps(spatial_out[axis], spatial_in[axis], position, conv.strides[axis], conv.input_dilations[axis])
             })
             .collect();
+        let steps = |pair: &[Tap]| (pair[1].result - pair[0].result, pair[1].operand - pair[0].operand);
+        let row_is_dense = pairs.last().is_some_and(|row| row.windows(2).all(|pair| steps(pair) == (1, 1)));
         for batch in 0..x.shape()[0] {
             for filter in 0..filters {
                 let result = &mut out[(batch * filters + filter) * image_out..][..image_out];
@@ -102,9 +104,15 @@ fn conv_in<N: Num>(conv: &Conv, x: &Tensor, weights: &Tensor, ty: &TensorType) -
                     let factor = factors[(filter * group_channels + channel) * tap_count + tap];
                     let from = filter / group_filters * group_channels + channel;
                     let image = &input[(batch * channels + from) * image_in..][..image_in];
-                    visit_rows(&pairs, spatial_out, spatial_in, |to, from, row| {
-                        for &Tap { result: at, operand } in row {
-                            result[to + at] = result[to + at].add(factor.mul(image[from + operand]));
+                    visit_rows(&pairs, spatial_out, spatial_in, |to, from, row| match row {
+                        [first, .., last] if row_is_dense => {
+                            let (to, from) = (to + first.result, from + first.operand);
+                            axpy(&mut result[to..to + row.len()], factor, &image[from..=from + last.operand - first.operand]);
+                        }
+                        _ => {
+                            for &Tap { result: at, operand } in row {
+                                result[to + at] = result[to + at].add(factor.mul(image[from + operand]));
+                            }
                         }
                     });
                 }

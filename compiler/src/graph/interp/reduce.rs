@@ -134,7 +134,8 @@ fn window_in<N: Num>(kind: ReduceFn, window: &Window, x: &Tensor, ty: &TensorTyp
     N::store(ty.clone(), out)
 }
 
-/// Calls `visit` with the offset of a window in the result and of a cell in the operand, the cells of each window in row-major order.
+/// Calls `visit` with the offset of a window in the result and of a cell in the operand, the cells of each window in row-major
+/// order.
 fn for_each_cell(window: &Window, operand: &Shape, result: &Shape, mut visit: impl FnMut(usize, usize)) {
     let outer = operand.rank() - window.kernel.len();
     let images = operand[..outer].iter().product::<usize>();

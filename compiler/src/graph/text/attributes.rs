@@ -106,7 +106,8 @@ pub fn name(op: &Op) -> String {
 /// The attributes of an op, with a space before them: ` {axis 1}`, or nothing.
 pub fn print(op: &Op) -> String {
     let attributes = match op {
-        Op::Unary(_) | Op::Binary(_) | Op::Select | Op::Cast(_) | Op::Bitcast(_) | Op::Reshape(_) | Op::Broadcast(_) => return String::new(),
+        Op::Unary(_) | Op::Binary(_) | Op::Select | Op::Cast(_) | Op::Bitcast(_) => return String::new(),
+        Op::Reshape(_) | Op::Broadcast(_) => return String::new(),
         Op::Contract(Contraction { lhs, rhs, out }) => {
             let text = |labels: &[u8]| String::from_utf8_lossy(labels).into_owned();
             format!("labels \"{},{}->{}\"", text(lhs), text(rhs), text(out))

@@ -9,7 +9,7 @@ use mcc_support::{DType, Error, Result, Shape, Tensor, TensorType, bail, ensure}
 
 use super::attributes::{self, Attributes};
 use crate::graph::build::MAX_VALUE_BYTES;
-use crate::graph::{Def, Graph, Node, Origin, Value, ValueId};
+use crate::graph::{Def, Graph, Node, Op, Origin, Value, ValueId, interp};
 
 /// Reads one graph. Values get ids in the order in which the text names them first.
 pub fn parse(text: &str) -> Result<Graph> {
@@ -167,7 +167,8 @@ pub(crate) fn read_tensor(lexer: &mut Lexer<'_>, ty: &TensorType) -> Result<Tens
     }
     if lexer.eat_word("fill")? {
         let number = number(lexer, ty.dtype)?;
-        return Ok(Tensor::from_numbers(ty.clone(), std::iter::repeat_n(number, count)));
+        let element = Tensor::from_numbers(TensorType::new(ty.dtype, Shape::scalar()), [number]);
+        return Ok(interp::eval(&Op::Broadcast(ty.shape.clone()), &[&element], ty));
     }
     if !lexer.eat("[")? {
         let number = number(lexer, ty.dtype)?;
