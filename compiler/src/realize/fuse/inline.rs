@@ -75,7 +75,9 @@ impl Fuser {
         let moved = otherwise.and_then(|otherwise| self.moved_otherwise(from, site, &outside, into, otherwise));
         let mut safe = |into: &mut Kernel, inner: &Load| {
             let (None, Some(_)) = (inner.otherwise, otherwise) else { return None };
-            let fill = moved.unwrap_or_else(|| into.exprs.add(Expr::Const(inner.dtype, 0)));
+            // Loads of indices are outside as well: what they give there does not matter.
+            let fill = moved.filter(|&fill| into.exprs.dtype(fill) == inner.dtype);
+            let fill = fill.unwrap_or_else(|| into.exprs.add(Expr::Const(inner.dtype, 0)));
             let (buffer, index, dtype) = (inner.buffer, inner.index.to_vec(), inner.dtype);
             Some(into.exprs.add(Expr::Load { buffer, index, otherwise: Some(fill), dtype }))
         };
@@ -105,7 +107,9 @@ impl Fuser {
             index.iter().enumerate().any(|(at, &index)| {
                 let (to, stored) = (Linear::of(&from.exprs, index), Linear::of(&from.exprs, site.index[dim]));
                 let offset = to.plus(&stored.times(-1)).as_constant();
-                offset.is_some_and(|offset| offset <= 0 && operand[at] as i64 - offset <= shape[dim] as i64)
+                // A place that is stored at a constant index does not move the operand's.
+                let moves = stored.as_constant().is_none();
+                moves && offset.is_some_and(|offset| offset <= 0 && operand[at] as i64 - offset <= shape[dim] as i64)
             })
         };
         (same && outside.iter().all(leaves_operand)).then_some(otherwise)
