@@ -1,24 +1,19 @@
 //! What models mean, by the interpreter of graphs: the ONNX backend node tests, and the cases from bug reports of other engines.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::panic;
 
 use mcc::graph::interp;
-use mcc::import::{ImportOptions, import_all_errors};
-use mcc::onnx::{FlatGraph, Model, flatten};
-use mcc::ops;
+use mcc::import::import_all_errors;
+use mcc::onnx::{Model, flatten};
 use mcc_support::{Error, Tensor};
 use mcc_tests::compare::{Tolerance, compare, compare_except};
 use mcc_tests::data::{self, Case, Expected, NodeTest};
+use mcc_tests::onnx::{SATURATING_CASTS, TOLERANCE, import_options, set_inputs};
 
-/// As onnx's own runner of these tests has it.
-const TOLERANCE: Tolerance = Tolerance { relative: 1e-3, absolute: 1e-7 };
 /// Node tests that pass at least. Raise it when operators are added.
 const PASSING: usize = 1411;
-/// What mcc answers differently on purpose: ONNX leaves it open what becomes of a float that is outside of the integer type.
-const SATURATING_CASTS: [&str; 4] = ["FLOAT16_to_INT4", "FLOAT16_to_UINT4", "FLOAT_to_INT4", "FLOAT_to_UINT4"];
-
 enum Failure {
     /// It cannot be compiled.
     Refused(Vec<Error>),
@@ -33,43 +28,18 @@ impl From<Error> for Failure {
 
 /// Runs a model, with those of its inputs bound as constants that determine shapes.
 fn run(model: &Model, inputs: &BTreeMap<String, Tensor>) -> Result<BTreeMap<String, Tensor>, Failure> {
-    let bound = shape_inputs(&flatten(model)?);
-    let mut options = ImportOptions::default();
-    for (name, tensor) in inputs {
-        if bound.contains(name) {
-            options.constants.insert(name.clone(), tensor.clone());
-        } else {
-            options.shapes.insert(name.clone(), tensor.shape().dims().to_vec());
-        }
-    }
+    let (options, _) = import_options(model, inputs)?;
     let (graph, _) = import_all_errors(model, &options).map_err(Failure::Refused)?;
     let values: Vec<Tensor> = graph.inputs.iter().map(|(name, _)| inputs[name].clone()).collect();
     let outputs = interp::run(&graph, &values).map_err(|error| Failure::Wrong(error.to_string()))?;
     Ok(graph.outputs.iter().map(|(name, _)| name.clone()).zip(outputs).collect())
 }
 
-/// The inputs whose values determine shapes, directly or through other nodes.
-fn shape_inputs(graph: &FlatGraph<'_>) -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
-    for node in graph.nodes.iter().rev() {
-        let determining = ops::shape_inputs(node.domain, node.operator);
-        let only_shape = matches!(node.operator, "Shape" | "Size");
-        let through = !only_shape && node.outputs.iter().any(|output| found.contains(output));
-        let used = node.inputs.iter().enumerate().filter(|(index, _)| through || determining.contains(index));
-        found.extend(used.map(|(_, name)| name.clone()));
-    }
-    found
-}
-
 fn node_test(test: &NodeTest) -> Result<(), Failure> {
     let model = Model::open(&test.model)?;
     let flat = flatten(&model)?;
     for set in &test.sets {
-        let names = flat.inputs.iter().map(|input| input.name.clone());
-        let inputs = names
-            .zip(&set.inputs)
-            .map(|(name, path)| Ok((name, data::node_test_tensor(path)?)))
-            .collect::<Result<_, Failure>>()?;
+        let inputs = set_inputs(&flat, set)?;
         let outputs = run(&model, &inputs)?;
         for (output, path) in flat.outputs.iter().zip(&set.outputs) {
             let result = compare(&outputs[&output.name], &data::node_test_tensor(path)?, TOLERANCE);

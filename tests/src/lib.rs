@@ -6,4 +6,5 @@ pub mod data;
 pub mod harness;
 pub mod machine;
 pub mod object;
+pub mod onnx;
 pub mod random_graph;
