@@ -93,19 +93,19 @@ impl Codegen<'_> {
     }
 
     /// Whether the lanes of the vector axis are neighbours in memory.
-    pub(super) fn contiguous(&mut self, place: &Place, dtype: DType) -> bool {
+    pub(super) fn contiguous(&mut self, place: &Place) -> bool {
         let (axis, _) = self.vector.expect("a vector axis is open");
         let atoms: Vec<Atom> = place.offset.terms.keys().copied().collect();
         let varying_atom = atoms.iter().any(|atom| matches!(atom, Atom::Expr(expr) if self.varying(*expr)));
         place.offset.coefficient(Atom::Axis(axis)) == 1
             && !varying_atom
-            && (!self.facts.strict_alignment || self.alignment(place, dtype) >= self.facts.vector_bytes)
+            && (!self.facts.strict_alignment || self.alignment(place) >= self.facts.vector_bytes)
     }
 
     /// The largest power of two up to a vector that divides every address of the place, given that buffers are aligned to 64 bytes
     /// (inputs and outputs of the caller to their elements only).
-    fn alignment(&self, place: &Place, dtype: DType) -> u32 {
-        let size = dtype.size_bytes() as i64;
+    fn alignment(&self, place: &Place) -> u32 {
+        let size = self.program.buffers[place.buffer].ty.dtype.size_bytes() as i64;
         let own = match self.program.buffers[place.buffer].role {
             crate::loops::Role::Input(_) | crate::loops::Role::Output(_) => size,
             _ => 64,
@@ -118,9 +118,9 @@ impl Codegen<'_> {
     }
 
     /// The address of a place; of its first lane where lanes are open.
-    pub(super) fn address(&mut self, place: &Place, dtype: DType) -> (Address, u32) {
-        let align = self.alignment(place, dtype);
-        let size = dtype.size_bytes() as i64;
+    pub(super) fn address(&mut self, place: &Place) -> (Address, u32) {
+        let align = self.alignment(place);
+        let size = self.program.buffers[place.buffer].ty.dtype.size_bytes() as i64;
         let mut moving = place.offset.clone();
         if let Some((axis, _)) = self.vector.filter(|_| self.lane.is_none()) {
             moving.terms.remove(&Atom::Axis(axis));
@@ -196,9 +196,8 @@ impl Codegen<'_> {
 
     /// Whether the lanes of a load come with one instruction.
     pub(super) fn loads_lanes(&mut self, buffer: BufferId, index: &[ExprId], otherwise: Option<ExprId>) -> bool {
-        let dtype = self.program.buffers[buffer].ty.dtype;
         let place = self.place(buffer, index);
-        self.contiguous(&place, dtype) && (otherwise.is_none() || self.bounds(buffer, index).iter().all(|bound| !self.differs(&bound.form)))
+        self.contiguous(&place) && (otherwise.is_none() || self.bounds(buffer, index).iter().all(|bound| !self.differs(&bound.form)))
     }
 
     /// Whether a form differs between lanes.
@@ -250,7 +249,7 @@ impl Codegen<'_> {
     fn load_guarded(&mut self, buffer: BufferId, index: &[ExprId], otherwise: ExprId, inside: VReg, level: usize, vector: bool) -> VReg {
         let dtype = self.program.buffers[buffer].ty.dtype;
         let place = self.place(buffer, index);
-        let (address, align) = self.address(&place, dtype);
+        let (address, align) = self.address(&place);
         let pointer = self.b.inst_at(level, Type::Ptr, Op::Lea(address), &[]);
         let base = self.base(buffer);
         let safe = self.b.inst_at(level, Type::Ptr, Op::Select, &[inside, pointer, base]);
@@ -271,7 +270,7 @@ impl Codegen<'_> {
         if dtype.is_packed() {
             return self.load_nibble(&place, dtype, level);
         }
-        let (address, align) = self.address(&place, dtype);
+        let (address, align) = self.address(&place);
         self.load_at(dtype, address, align, level, vector)
     }
 
@@ -282,27 +281,50 @@ impl Codegen<'_> {
         if dtype == DType::Bool { self.b.inst_at(level, ty.mask(), Op::IntToMask, &[loaded]) } else { loaded }
     }
 
-    /// An element of four bits, widened to a byte.
-    fn load_nibble(&mut self, place: &Place, dtype: DType, level: usize) -> VReg {
+    /// The byte that holds an element of four bits, and whether the element is its upper half (1) or lower (0), as an i32.
+    fn nibble(&mut self, place: &Place, level: usize) -> (Address, VReg) {
         let offset = place.offset.to_expr(&mut self.kernel.exprs);
         let offset = self.value(offset);
-        let constant = |codegen: &mut Self, ty, value| codegen.b.inst_at(level, ty, Op::Const(value), &[]);
-        let one = constant(self, Type::I32, 1);
-        let half = self.b.inst_at(level, Type::I64, Op::ShrU, &[offset, one]);
-        let base = self.base(place.buffer);
-        let address = Address { base, terms: vec![(half, 1)], displacement: 0 };
+        let one = self.b.inst_at(level, Type::I32, Op::Const(1), &[]);
+        let byte = self.b.inst_at(level, Type::I64, Op::ShrU, &[offset, one]);
+        let low = self.b.inst_at(level, Type::I32, Op::Wrap, &[offset]);
+        let upper = self.b.inst_at(level, Type::I32, Op::And, &[low, one]);
+        (Address { base: self.base(place.buffer), terms: vec![(byte, 1)], displacement: 0 }, upper)
+    }
+
+    /// An element of four bits, widened to a byte.
+    fn load_nibble(&mut self, place: &Place, dtype: DType, level: usize) -> VReg {
+        let (address, upper) = self.nibble(place, level);
         let byte_ty = Type::scalar(Lane::I8);
         let byte = self.b.inst_at(level, byte_ty, Op::Load { address, align: 1 }, &[]);
         // The nibble goes to the upper half, then back down, with its sign or without.
-        let low = self.b.inst_at(level, Type::I32, Op::Wrap, &[offset]);
-        let odd = self.b.inst_at(level, Type::I32, Op::And, &[low, one]);
-        let four = constant(self, Type::I32, 4);
-        let two = constant(self, Type::I32, 2);
-        let up = self.b.inst_at(level, Type::I32, Op::Shl, &[odd, two]);
+        let four = self.b.inst_at(level, Type::I32, Op::Const(4), &[]);
+        let two = self.b.inst_at(level, Type::I32, Op::Const(2), &[]);
+        let up = self.b.inst_at(level, Type::I32, Op::Shl, &[upper, two]);
         let up = self.b.inst_at(level, Type::I32, Op::Sub, &[four, up]);
         let byte = self.b.inst_at(level, byte_ty, Op::Shl, &[byte, up]);
         let down = if dtype.is_signed() { Op::ShrS } else { Op::ShrU };
         self.b.inst_at(level, byte_ty, down, &[byte, four])
+    }
+
+    /// Stores the low half of a byte. Elements are stored in the order of memory: that of a lower half, which comes first, clears
+    /// the upper.
+    pub(super) fn store_nibble(&mut self, place: &Place, value: VReg) {
+        let level = self.levels.len() - 1;
+        let (address, upper) = self.nibble(place, level);
+        let byte_ty = Type::scalar(Lane::I8);
+        let low = self.b.inst(byte_ty, Op::Const(15), &[]);
+        let value = self.b.binary(Op::And, value, low);
+        let is_upper = self.b.inst(Type::I32.mask(), Op::IntToMask, &[upper]);
+        self.branch(is_upper, |codegen| {
+            let four = codegen.b.inst(Type::I32, Op::Const(4), &[]);
+            let value = codegen.b.binary(Op::Shl, value, four);
+            let other = codegen.b.load(byte_ty, address.clone(), 1);
+            let byte = codegen.b.binary(Op::Or, other, value);
+            codegen.b.store(byte, address.clone(), 1);
+        });
+        let is_lower = self.b.unary(Op::MaskNot, is_upper);
+        self.branch(is_lower, |codegen| codegen.b.store(value, address.clone(), 1));
     }
 
     fn inside(&mut self, bound: &Bound, level: usize) -> VReg {

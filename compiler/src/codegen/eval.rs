@@ -279,8 +279,14 @@ impl Codegen<'_> {
             Expr::Cast(to, a) => self.cast(to, a, level, vector),
             Expr::Bitcast(to, a) => {
                 let a = self.operand(a, vector);
-                let ty = Type::vector(lane_of(to), lanes);
-                if self.b.ty(a) == ty { a } else { self.b.inst_at(level, ty, Op::Bitcast, &[a]) }
+                let (from, ty) = (self.b.ty(a), Type::vector(lane_of(to), lanes));
+                match (from, to) {
+                    (Type::Mask { .. }, DType::Bool) => a,
+                    (Type::Mask { .. }, _) => self.b.inst_at(level, ty, Op::MaskToInt, &[a]),
+                    (_, DType::Bool) => self.b.inst_at(level, from.mask(), Op::IntToMask, &[a]),
+                    _ if from == ty => a,
+                    _ => self.b.inst_at(level, ty, Op::Bitcast, &[a]),
+                }
             }
         }
     }

@@ -162,8 +162,11 @@ impl Codegen<'_> {
             && self.kernel.axes[*axis].kind == AxisKind::Spatial
             && self.kernel.axes[*axis].mode == AxisMode::Serial
         {
-            self.serial_loop(*axis, body, begin, end);
-            return self.kernel.axes[*axis].extent;
+            let extent = self.kernel.axes[*axis].extent;
+            if extent > 0 {
+                self.serial_loop(*axis, body, begin, end);
+            }
+            return extent;
         }
         self.stmts(body);
         1
@@ -377,9 +380,9 @@ impl Codegen<'_> {
         };
         let dtype = self.program.buffers[buffer].ty.dtype;
         let place = self.place(buffer, index);
-        if dtype != DType::Bool && self.is_whole(dtype) && self.contiguous(&place, dtype) {
+        if dtype != DType::Bool && self.is_whole(dtype) && self.contiguous(&place) {
             let value = self.vector_value(value);
-            let (address, align) = self.address(&place, dtype);
+            let (address, align) = self.address(&place);
             self.b.store(value, address, align);
         } else {
             for lane in 0..lanes {
@@ -395,7 +398,10 @@ impl Codegen<'_> {
             value = self.b.inst(Type::scalar(ir::Lane::I8), Op::MaskToInt, &[value]);
         }
         let place = self.place(buffer, index);
-        let (address, align) = self.address(&place, dtype);
+        if dtype.is_packed() {
+            return self.store_nibble(&place, value);
+        }
+        let (address, align) = self.address(&place);
         self.b.store(value, address, align);
     }
 

@@ -197,6 +197,10 @@ impl Chooser<'_> {
         let stmts: Vec<&Stmt> = nest.body.iter().collect();
         let Some(lanes) = lanes(self.program, self.kernel, &stmts, self.facts.vector_bytes) else { return };
         let all = accesses(&self.kernel.exprs, nest.body);
+        // Elements that share a byte are stored in order.
+        if all.iter().any(|access| access.is_store && self.program.buffers[access.buffer].ty.dtype.is_packed()) {
+            return;
+        }
         let cost = |axis: AxisId| {
             let cost = |access: &Access| match stride(self.program, self.layouts, self.kernel, access, axis) {
                 Stride::Zero | Stride::One if !access.padded => 1,

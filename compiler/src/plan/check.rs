@@ -81,15 +81,24 @@ enum Access<'k> {
     Store { buffer: BufferId, index: &'k [ExprId] },
 }
 
+/// Accesses in loops that run.
 fn each_access<'k>(kernel: &'k Kernel, visit: &mut dyn FnMut(Access<'k>)) {
-    for stmt in &kernel.body {
-        stmt.walk(&mut |stmt| {
+    fn within<'k>(kernel: &'k Kernel, body: &'k [Stmt], visit: &mut dyn FnMut(Access<'k>)) {
+        for stmt in body {
             each_load(kernel, stmt, visit);
-            if let Stmt::Store { buffer, index, .. } = stmt {
-                visit(Access::Store { buffer: *buffer, index });
+            match stmt {
+                Stmt::Loop { axis, .. } if kernel.axes[*axis].extent == 0 => {}
+                Stmt::Loop { body, .. } | Stmt::While { body, .. } => within(kernel, body, visit),
+                Stmt::If { then, otherwise, .. } => {
+                    within(kernel, then, visit);
+                    within(kernel, otherwise, visit);
+                }
+                Stmt::Store { buffer, index, .. } => visit(Access::Store { buffer: *buffer, index }),
+                Stmt::Set { .. } => {}
             }
-        });
+        }
     }
+    within(kernel, &kernel.body, visit);
 }
 
 /// Loads that a statement itself evaluates.
