@@ -20,12 +20,16 @@ pub mod quant;
 pub mod reduce;
 pub mod recurrent;
 pub mod resize;
+pub mod sample;
 pub mod scatter;
+pub mod selected;
 pub mod shape;
+pub mod signal;
 pub mod slice;
 pub mod softmax;
 pub mod sort;
 mod spatial;
+pub mod state;
 pub mod unary;
 
 use std::fmt;
@@ -75,7 +79,7 @@ pub static ALL: &[&[&OpDef]] = &[
     shape::ALL, slice::ALL, gather::ALL, scatter::ALL, constant::ALL, sort::ALL,
     conv::ALL, matmul::ALL, einsum::ALL, pool::ALL, reduce::ALL, resize::ALL,
     softmax::ALL, norm::ALL, loss::ALL, attention::ALL, recurrent::ALL,
-    quant::ALL,
+    quant::ALL, signal::ALL, sample::ALL, state::ALL, selected::ALL,
 ];
 
 /// An operator of control flow. It holds graphs and is written out by import, so that it has no definition as a formula.

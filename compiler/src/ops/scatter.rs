@@ -1,7 +1,7 @@
 //! Operators that write elements at indices. They are turned around: each element of the result looks for the updates that were
-//! meant for it. Where the indices are known that search is folded, and what remains is a gather.
+//! meant for it. Where the indices are known the search is made at compile time, and what remains is a gather.
 
-use mcc_support::{DType, Result, Shape};
+use mcc_support::{DType, Result, Shape, Tensor};
 
 use super::gather::{check_indices, linear_index};
 use super::{NodeContext, OpDef};
@@ -41,33 +41,105 @@ fn scatter<'b>(node: &NodeContext<'_, 'b>, data: Wire<'b>, places: Wire<'b>, upd
     if m == 0 {
         return data;
     }
-    let builder = node.builder();
+    let shape: Vec<usize> = updates.shape().iter().enumerate().map(|(at, &dim)| if at == axis { n } else { dim }).collect();
+    let take = Take { updates, axis, shape, trailing: data.rank() - 1 - axis };
+    let known = places.constant().and_then(|places| scatter_known(data, &take, &places, reduction));
+    known.unwrap_or_else(|| scatter_unknown(node, data, &take, places, reduction))
+}
+
+/// Most updates of one element that are written one after the other.
+const MAX_ROUNDS: usize = 32;
+
+/// Updates to be taken for the elements of a result.
+struct Take<'b> {
+    updates: Wire<'b>,
+    axis: usize,
+    /// Of what is taken.
+    shape: Vec<usize>,
+    /// Axes of one update.
+    trailing: usize,
+}
+
+impl<'b> Take<'b> {
+    /// One update for each element, by indices `[rows…, n]`.
+    fn at(&self, indices: Wire<'b>) -> Wire<'b> {
+        if self.axis == 0 {
+            return self.updates.gather(indices, 0);
+        }
+        let indices = self.widen(indices).broadcast(self.shape.clone());
+        self.updates.builder().add(Op::GatherElements { axis: self.axis }, &[self.updates, indices])
+    }
+
+    /// With the axes of an update, of extent 1.
+    fn widen(&self, wire: Wire<'b>) -> Wire<'b> {
+        let mut shape = wire.shape().into_dims();
+        shape.extend(std::iter::repeat_n(1, self.trailing));
+        wire.reshape(shape)
+    }
+}
+
+fn combine<'b>(kind: ReduceFn, a: Wire<'b>, b: Wire<'b>) -> Wire<'b> {
+    match kind {
+        ReduceFn::Sum => a + b,
+        ReduceFn::Prod => a * b,
+        ReduceFn::Max => a.max(b),
+        ReduceFn::Min => a.min(b),
+    }
+}
+
+/// With known places it is known which update, or which updates one after the other, each element takes. `None` if too many.
+fn scatter_known<'b>(data: Wire<'b>, take: &Take<'b>, places: &Tensor, reduction: Reduction) -> Option<Wire<'b>> {
+    let axis = take.axis;
+    let (n, m) = (data.shape()[axis], places.shape()[axis]);
+    let rows = data.shape()[..axis].iter().product::<usize>();
+    let mut meant: Vec<Vec<i64>> = vec![Vec::new(); rows * n];
+    for (update, place) in places.numbers().enumerate() {
+        if let Some(place) = usize::try_from(place.as_i64()).ok().filter(|&place| place < n) {
+            let list = &mut meant[update / m * n + place];
+            if matches!(reduction, Reduction::Replace) {
+                list.clear();
+            }
+            list.push((update % m) as i64);
+        }
+    }
+    let builder = data.builder();
+    let rounds = meant.iter().map(Vec::len).max().unwrap_or(0);
+    if rounds > MAX_ROUNDS {
+        return None;
+    }
+    let mut result = data;
+    for round in 0..rounds {
+        let shape = &data.shape()[..=axis];
+        let indices: Vec<i64> = meant.iter().map(|list| list.get(round).copied().unwrap_or(0)).collect();
+        let any: Vec<bool> = meant.iter().map(|list| round < list.len()).collect();
+        let taken = take.at(builder.constant(Tensor::from_elements(shape, &indices)));
+        let changed = match reduction {
+            Reduction::Replace => taken,
+            Reduction::Combine(kind) => combine(kind, result, taken),
+        };
+        let all = any.iter().all(|&any| any);
+        result = if all { changed } else { take.widen(builder.constant(Tensor::from_elements(shape, &any))).select(changed, result) };
+    }
+    Some(result)
+}
+
+/// Each element is compared with every place.
+fn scatter_unknown<'b>(node: &NodeContext<'_, 'b>, data: Wire<'b>, take: &Take<'b>, places: Wire<'b>, reduction: Reduction) -> Wire<'b> {
+    let (builder, axis) = (node.builder(), take.axis);
     let mut one_place = places.shape().into_dims();
     one_place.insert(axis, 1);
-    let own = builder.iota(DType::I64, [n, 1], 0);
-    let meant = own.eq(places.reshape(one_place));
+    let own = builder.iota(DType::I64, [data.shape()[axis], 1], 0);
     // The updates stand along axis + 1 of what follows, and trailing axes of one update behind that.
-    let trailing = data.rank() - 1 - axis;
-    let widen = |wire: Wire<'b>, trailing: usize| {
-        let mut shape = wire.shape().into_dims();
-        shape.extend(std::iter::repeat_n(1, trailing));
-        wire.reshape(shape)
-    };
+    let meant = own.eq(places.reshape(one_place));
     match reduction {
         Reduction::Replace => {
             let meant = meant.cast(DType::I32);
             let last = builder.add(Op::ArgReduce { max: true, axis: axis + 1, last: true }, &[meant]);
             let any = meant.reduce(ReduceFn::Max, &[axis + 1]).cast(DType::Bool);
-            let shape: Vec<usize> = updates.shape().iter().enumerate().map(|(at, &dim)| if at == axis { n } else { dim }).collect();
-            let chosen = if axis == 0 {
-                updates.gather(last, 0)
-            } else {
-                builder.add(Op::GatherElements { axis }, &[updates, widen(last, trailing).broadcast(shape)])
-            };
-            widen(any, trailing).select(chosen, data)
+            take.widen(any).select(take.at(last), data)
         }
         Reduction::Combine(kind) => {
-            let mut shape = updates.shape().into_dims();
+            let mut shape = take.updates.shape().into_dims();
             shape.insert(axis, 1);
             let identity = match kind {
                 ReduceFn::Sum => data.like(0.0),
@@ -78,13 +150,8 @@ fn scatter<'b>(node: &NodeContext<'_, 'b>, data: Wire<'b>, places: Wire<'b>, upd
                     data.reshape(shape)
                 }
             };
-            let updates = widen(meant, trailing).select(updates.reshape(shape), identity).reduce(kind, &[axis + 1]);
-            match kind {
-                ReduceFn::Sum => data + updates,
-                ReduceFn::Prod => data * updates,
-                ReduceFn::Max => data.max(updates),
-                ReduceFn::Min => data.min(updates),
-            }
+            let updates = take.widen(meant).select(take.updates.reshape(shape), identity).reduce(kind, &[axis + 1]);
+            combine(kind, data, updates)
         }
     }
 }

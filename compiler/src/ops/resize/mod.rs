@@ -223,7 +223,7 @@ fn resized<'b>(x: Wire<'b>, plans: &[(usize, Vec<Place>, Ratio)], filter: Filter
 }
 
 /// `x` at these indices of an axis: a slice or a repetition where the indices allow.
-fn take<'b>(x: Wire<'b>, axis: usize, indices: &[usize]) -> Wire<'b> {
+pub(super) fn take<'b>(x: Wire<'b>, axis: usize, indices: &[usize]) -> Wire<'b> {
     let shape = x.shape();
     let count = indices.len();
     let step = if count > 1 { indices[1] as i64 - indices[0] as i64 } else { 1 };
