@@ -12,9 +12,12 @@
 
 use std::path::{Path, PathBuf};
 
+use mcc::decide::{self, Decisions};
 use mcc::graph::edit::Edit;
 use mcc::graph::{Graph, interp, text, verify};
-use mcc::passes;
+use mcc::loops::{self, lower::lower};
+use mcc::realize::{Realized, realize};
+use mcc::{passes, plan};
 use mcc_tests::compare::same_bits;
 use mcc_tests::random_graph;
 
@@ -81,6 +84,8 @@ fn run(words: &[&str], input: &str) -> Result<Option<String>, String> {
         ["verify", "graph"] => verify_graph(input).map(|()| None),
         ["eval", "graph"] => eval_graph(input).map(Some),
         ["pass", names @ ..] => run_passes(names, input).map(Some),
+        ["fuse"] => fuse_graph(input).map(Some),
+        ["plan"] => plan_graph(input).map(Some),
         _ => Err(format!("there is no test of kind '{}'", words.join(" "))),
     }
 }
@@ -153,6 +158,31 @@ fn run_passes(mut names: &[&str], input: &str) -> Result<String, String> {
         same.map_err(|error| format!("output '{name}' changed: {error}"))?;
     }
     Ok(options.log.join("\n") + "\n" + &changed.to_string())
+}
+
+/// What is fused and the program that is left, which computes the same.
+fn fuse_graph(input: &str) -> Result<String, String> {
+    let graph = graph(input)?;
+    let lowered = lower(&graph);
+    let (fusions, fused) = decide::fuse::choose(&lowered);
+    loops::verify::verify(&fused).map_err(|error| error.to_string())?;
+    let inputs = random_graph::random_inputs(&graph, 1);
+    let [before, after] = [&lowered, &fused].map(|program| loops::interp::run(program, &inputs).map_err(|error| error.to_string()));
+    for ((name, _), (before, after)) in graph.outputs.iter().zip(before?.iter().zip(&after?)) {
+        same_bits(after, before).map_err(|error| format!("output '{name}' changed: {error}"))?;
+    }
+    let log: Vec<String> = fusions.iter().map(|fusion| format!("{fusion}\n")).collect();
+    Ok(log.concat() + &fused.to_string())
+}
+
+/// Where the buffers of the fused program live, when its kernels are not scheduled.
+fn plan_graph(input: &str) -> Result<String, String> {
+    let lowered = lower(&graph(input)?);
+    let (fusions, fused) = decide::fuse::choose(&lowered);
+    let decisions = Decisions { fusions, order: decide::order::choose(&fused), ..Decisions::default() };
+    let Realized { program, plan } = realize(&lowered, &decisions).map_err(|error| error.to_string())?;
+    let problems = plan::check::check(&program, &plan);
+    if problems.is_empty() { Ok(plan::text::print(&program, &plan)) } else { Err(problems.join("\n")) }
 }
 
 fn difference(expected: &str, found: &str) -> String {

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 
 use crate::decide::Fusion;
+use crate::loops::linear::{Atom, Linear};
 use crate::loops::{AxisId, AxisKind, Binary, BufferId, Expr, ExprId, Kernel, Program, Role, Stmt, Unary};
 use crate::realize::fuse::{Change, Fuser, nest};
 
@@ -16,18 +17,25 @@ const LOCAL_BYTES: usize = 32 << 10;
 /// The fusions chosen, and the program with them carried out.
 pub fn choose(program: &Program) -> (Vec<Fusion>, Program) {
     let mut chooser = Chooser { fuser: Fuser::new(program), fusions: Vec::new() };
-    let rules: [fn(&mut Chooser, usize) -> bool; 5] = [
-        Chooser::move_into_consumers,
-        Chooser::work_on_results_before_they_are_stored,
-        Chooser::compute_in_consumers,
-        Chooser::join_elementwise,
-        Chooser::merge_rows,
+    // Movement first, so that who reads a value is known; padding when what it pads is; rows last, for a tree of nests is harder to
+    // fuse with than its parts.
+    let phases: [&[Rule]; 4] = [
+        &[Chooser::move_before_storing, Chooser::move_into_consumers],
+        &[
+            Chooser::move_into_consumers,
+            Chooser::work_on_results_before_they_are_stored,
+            Chooser::compute_in_consumers,
+            Chooser::join_elementwise,
+        ],
+        &[Chooser::store_inside_of_padding, Chooser::read_one_of_two_copies],
+        &[Chooser::merge_rows],
     ];
-    // Rows are merged last: a tree of nests is harder to fuse with than its parts.
-    let (early, late) = rules.split_at(4);
-    while chooser.sweep(early) || chooser.sweep(late) {}
+    while phases.iter().any(|rules| chooser.sweep(rules)) {}
     (chooser.fusions, chooser.fuser.finish())
 }
+
+/// Does one fusion that the kernel in this slot takes part in; whether there was one to do.
+type Rule = fn(&mut Chooser, usize) -> bool;
 
 struct Chooser {
     fuser: Fuser,
@@ -36,7 +44,7 @@ struct Chooser {
 
 impl Chooser {
     /// Tries the rules on every kernel; whether anything changed.
-    fn sweep(&mut self, rules: &[fn(&mut Chooser, usize) -> bool]) -> bool {
+    fn sweep(&mut self, rules: &[Rule]) -> bool {
         let before = self.fusions.len();
         for slot in self.fuser.order() {
             for rule in rules {
@@ -46,22 +54,41 @@ impl Chooser {
         self.fusions.len() > before
     }
 
+    /// A contraction's result that is only read after it was moved is moved as it is stored, where that makes neighbours of what
+    /// its weights make neighbours (the channels of a convolution that become the last dimension).
+    fn move_before_storing(&mut self, slot: usize) -> bool {
+        let Some(moved) = self.movement(slot) else { return false };
+        let taken = self.fuser.producers(slot).into_iter().find_map(|producer| {
+            let kernel = self.kernel(producer);
+            let axis = self.weights_axis(kernel)?;
+            let is_innermost = |kernel: &Kernel, axis: &str, buffer| {
+                let site = nest::only_store(kernel, buffer)?;
+                let last = Linear::of(&kernel.exprs, *site.index.last()?);
+                Some(last.terms.iter().any(|(&atom, &step)| {
+                    step == 1 && matches!(atom, Atom::Axis(id) if kernel.axes[id].name == axis)
+                }))
+            };
+            let change = self.fuser.epilogue(producer, slot).ok()?;
+            let was = is_innermost(kernel, &axis, moved.from)?;
+            let after = change.kernel(slot)?;
+            let is = is_innermost(after, &axis, moved.to)?;
+            let only_reader = nest::only_store(after, moved.from).is_none();
+            (only_reader && is && !was).then_some((producer, change))
+        });
+        self.take_epilogue(slot, taken)
+    }
+
     /// Movement becomes index arithmetic of its consumers where they can address with it.
     fn move_into_consumers(&mut self, slot: usize) -> bool {
-        let Some(store) = self.sole_store(slot) else { return false };
-        let kernel = self.kernel(slot);
-        let Expr::Load { index, .. } = kernel.exprs.get(store.value) else { return false };
-        if nest::reachable(kernel, index.clone()).into_iter().any(|id| matches!(kernel.exprs.get(id), Expr::Load { .. })) {
-            return false;
-        }
-        // A load that may lie outside is tested each time: padding is written once where its elements are read again and again.
-        let pads = matches!(kernel.exprs.get(store.value), Expr::Load { otherwise: Some(_), .. });
+        let Some(moved) = self.movement(slot) else { return false };
         let taken = self.fuser.consumers(slot).into_iter().find_map(|consumer| {
             let change = self.fuser.inline(slot, consumer).ok()?;
             let before = self.kernel(consumer);
-            (!pads || self.evaluates_once(consumer, store.buffer)).then_some(())?;
-            let addressable = awkward_loads(&change.kernel) <= awkward_loads(before);
-            let once = nest::elementwise(before).is_some() && self.evaluates_once(consumer, store.buffer);
+            let once = self.evaluates_once(consumer, moved.to);
+            // A load that may lie outside is tested each time: padding is written once where its elements are read again and again.
+            (once || !moved.is_padding).then_some(())?;
+            let addressable = awkward_loads(change.kernel(consumer)?) <= awkward_loads(before);
+            let once = once && nest::elementwise(before).is_some();
             (addressable || once).then_some((consumer, change))
         });
         self.take_inline(slot, taken)
@@ -119,6 +146,30 @@ impl Chooser {
         self.take_epilogue(slot, taken)
     }
 
+    /// What is padded is stored in its place in the padded buffer.
+    fn store_inside_of_padding(&mut self, slot: usize) -> bool {
+        if !self.movement(slot).is_some_and(|moved| moved.is_padding) {
+            return false;
+        }
+        let taken = self.fuser.producers(slot).into_iter().find_map(|producer| Some((producer, self.fuser.interior(producer, slot).ok()?)));
+        let Some((producer, change)) = taken else { return false };
+        self.fusions.push(Fusion::Interior { producer: self.name(producer), consumer: self.name(slot) });
+        self.fuser.commit(change);
+        true
+    }
+
+    /// Of two buffers with the same values one is enough.
+    fn read_one_of_two_copies(&mut self, slot: usize) -> bool {
+        let writes = self.fuser.writes(slot);
+        let pairs = writes.iter().flat_map(|&from| writes.iter().map(move |&to| (from, to))).filter(|(from, to)| from != to);
+        let taken = pairs.into_iter().find_map(|(from, to)| Some((from, to, self.fuser.redirect(from, to).ok()?)));
+        let Some((from, to, change)) = taken else { return false };
+        let name = |buffer| self.fuser.buffer(buffer).name.clone();
+        self.fusions.push(Fusion::Redirect { from: name(from), to: name(to) });
+        self.fuser.commit(change);
+        true
+    }
+
     /// Reductions along rows, and what is done with their results on the same rows, become one tree (softmax, normalizations).
     fn merge_rows(&mut self, slot: usize) -> bool {
         let taken = self.fuser.producers(slot).into_iter().find_map(|producer| {
@@ -126,7 +177,9 @@ impl Chooser {
             (reduces(from) || reduces(to)).then_some(())?;
             [from, to].iter().all(|kernel| !self.reuses_operands(kernel) && reduces_along_rows(kernel)).then_some(())?;
             let depth = self.fuser.paired_axes(producer, slot).len();
-            (depth == nest::outer_loops(from).0.len().min(nest::outer_loops(to).0.len())).then_some(())?;
+            // The rows of both are the same; an elementwise kernel loops over the elements of a row, too.
+            let rows = |kernel: &Kernel| nest::elementwise(kernel).map_or(nest::outer_loops(kernel).0.len(), |_| depth);
+            (rows(from) == depth && rows(to) == depth).then_some(())?;
             let change = self.fuser.merge(producer, slot, depth).ok()?;
             change.buffers.iter().all(|(_, buffer)| buffer.ty.size_bytes() <= LOCAL_BYTES).then_some(())?;
             Some((producer, depth, change))
@@ -165,6 +218,30 @@ impl Chooser {
         (sites.len() == 1).then(|| sites.remove(0))
     }
 
+    /// A kernel that only moves elements: their buffers.
+    fn movement(&self, slot: usize) -> Option<Moved> {
+        let store = self.sole_store(slot)?;
+        let kernel = self.kernel(slot);
+        let Expr::Load { buffer, index, otherwise, .. } = kernel.exprs.get(store.value) else { return None };
+        let is_load = |id| matches!(kernel.exprs.get(id), Expr::Load { .. });
+        let gathers = nest::reachable(kernel, index.clone()).into_iter().any(is_load);
+        (!gathers).then_some(Moved { from: *buffer, to: store.buffer, is_padding: otherwise.is_some() })
+    }
+
+    /// Name of the last axis of the result along which a reduction reads constants only.
+    fn weights_axis(&self, kernel: &Kernel) -> Option<String> {
+        let loads = loads_in_loops(kernel);
+        let (outer, _) = nest::outer_loops(kernel);
+        let is_constant = |load: &LoadInLoops| matches!(self.fuser.buffer(load.buffer).role, Role::Constant(_));
+        let depends = |load: &LoadInLoops, axis| load.along_reduction && load.axes.contains(&axis);
+        let of_weights = |&axis: &AxisId| {
+            loads.iter().any(|load| is_constant(load) && depends(load, axis))
+                && !loads.iter().any(|load| !is_constant(load) && depends(load, axis))
+        };
+        let axis = outer.into_iter().rev().find(of_weights)?;
+        Some(kernel.axes[axis].name.clone())
+    }
+
     /// Whether a kernel loads a buffer no more often than the buffer has elements.
     fn evaluates_once(&self, slot: usize, buffer: BufferId) -> bool {
         let loads: usize = loads_in_loops(self.kernel(slot))
@@ -183,13 +260,23 @@ impl Chooser {
     }
 }
 
+/// From which buffer to which.
+struct Moved {
+    from: BufferId,
+    to: BufferId,
+    /// Whether it also stores what was not loaded.
+    is_padding: bool,
+}
+
 /// A load with the loops that it stands in.
 struct LoadInLoops {
     buffer: BufferId,
     rounds: usize,
+    /// On which its index depends.
+    axes: BTreeSet<AxisId>,
     /// Whether its index depends on a reduced axis.
     along_reduction: bool,
-    /// Whether its last index does, or depends on no axis.
+    /// Whether only its last index does, on one.
     row: bool,
 }
 
@@ -208,12 +295,14 @@ fn loads_in_loops(kernel: &Kernel) -> Vec<LoadInLoops> {
                         .collect()
                 };
                 let is_reduced = |axis: &AxisId| kernel.axes[*axis].kind == AxisKind::Reduce;
-                let last = index.last().map(|&last| axes(&[last])).unwrap_or_default();
+                let reduced = |index: &[ExprId]| axes(index).iter().filter(|axis| is_reduced(axis)).count();
+                let (outer, last) = index.split_at(index.len().saturating_sub(1));
                 found.push(LoadInLoops {
                     buffer: *buffer,
                     rounds: nest::rounds(kernel, path),
-                    along_reduction: axes(index).iter().any(is_reduced),
-                    row: last.is_empty() || last.iter().any(is_reduced),
+                    axes: axes(index),
+                    along_reduction: reduced(index) > 0,
+                    row: reduced(last) == 1 && reduced(outer) == 0,
                 });
             }
             match stmt {

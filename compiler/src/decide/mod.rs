@@ -11,22 +11,13 @@ pub mod order;
 pub mod schedule;
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use mcc_kernel::Facts;
 use mcc_support::{Result, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::loops::Program;
-
-/// Chooses for a lowered program; `target` is the name of the one that compiles its kernels, with its facts.
-pub fn decide(program: &Program, target: &str, facts: &Facts) -> Decisions {
-    let (fusions, fused) = fuse::choose(program);
-    let order = order::choose(&fused);
-    let layouts = layout::choose(&fused, facts);
-    let decision = |kernel| KernelDecision { target: target.to_owned(), schedule: schedule::choose(&fused, kernel, &layouts, facts) };
-    let kernels = fused.kernels.iter().map(|kernel| (kernel.name.clone(), decision(kernel))).collect();
-    Decisions { fusions, order, layouts, kernels }
-}
 
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Decisions {
@@ -40,7 +31,7 @@ pub struct Decisions {
     pub kernels: BTreeMap<String, KernelDecision>,
 }
 
-/// One fusion of two kernels. The result keeps the consumer's name.
+/// One fusion. Where two kernels become one, that has the consumer's name.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "fuse")]
 pub enum Fusion {
@@ -52,6 +43,11 @@ pub enum Fusion {
     Epilogue { producer: String, consumer: String },
     /// Both run under the same `depth` outer loops, one after the other; buffers between them shrink to what one round needs.
     Merge { producer: String, consumer: String, depth: usize },
+    /// The consumer pads what the producer stores: the producer stores into the interior of the padded buffer itself, and the
+    /// consumer only fills the border.
+    Interior { producer: String, consumer: String },
+    /// A kernel stores the same values to the buffers `from` and `to`: whoever reads `from` reads `to`, and `from` goes.
+    Redirect { from: String, to: String },
 }
 
 /// Order of a buffer's elements in memory: an index is taken apart into physical coordinates, the first outermost, which are dense.
@@ -90,6 +86,28 @@ pub enum Step {
     Unroll { axis: String },
     /// The axis becomes vector lanes; its extent is a lane count of the target.
     Vectorize { axis: String },
+}
+
+/// Chooses for a lowered program; `target` is the name of the one that compiles its kernels, with its facts.
+pub fn decide(program: &Program, target: &str, facts: &Facts) -> Decisions {
+    let (fusions, fused) = fuse::choose(program);
+    let order = order::choose(&fused);
+    let layouts = layout::choose(&fused, facts);
+    let decision = |kernel| KernelDecision { target: target.to_owned(), schedule: schedule::choose(&fused, kernel, &layouts, facts) };
+    let kernels = fused.kernels.iter().map(|kernel| (kernel.name.clone(), decision(kernel))).collect();
+    Decisions { fusions, order, layouts, kernels }
+}
+
+impl fmt::Display for Fusion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fusion::Inline { producer, consumer } => write!(f, "inline {producer} into {consumer}"),
+            Fusion::Epilogue { producer, consumer } => write!(f, "do {consumer} before {producer} stores"),
+            Fusion::Merge { producer, consumer, depth } => write!(f, "merge {producer} and {consumer} under {depth} loops"),
+            Fusion::Interior { producer, consumer } => write!(f, "store from {producer} inside of the border of {consumer}"),
+            Fusion::Redirect { from, to } => write!(f, "read @{to} for @{from}"),
+        }
+    }
 }
 
 impl Layout {

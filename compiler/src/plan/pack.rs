@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use mcc_support::{DType, EntityMap, Tensor};
-use sha2::{Digest, Sha256};
 
 use super::{ALIGN_BYTES, Place};
 use crate::decide::Layout;
@@ -60,7 +59,8 @@ pub fn pack_constants(
     places: &mut EntityMap<BufferId, Place>,
 ) -> Vec<u8> {
     let mut weights: Vec<u8> = Vec::new();
-    let mut known: HashMap<[u8; 32], usize> = HashMap::new();
+    // Places of constants by their size: those of one size are compared.
+    let mut known: HashMap<usize, Vec<usize>> = HashMap::new();
     for kernel in &program.kernels {
         for buffer in nest::accesses(kernel).0 {
             let Role::Constant(tensor) = &program.buffers[buffer].role else { continue };
@@ -68,12 +68,17 @@ pub fn pack_constants(
                 continue;
             }
             let packed = pack(tensor, &layouts[buffer]);
-            let offset = *known.entry(Sha256::digest(&packed).into()).or_insert_with(|| {
-                let offset = weights.len().next_multiple_of(ALIGN_BYTES);
-                weights.resize(offset, 0);
-                weights.extend_from_slice(&packed);
-                offset
-            });
+            let same_size = known.entry(packed.len()).or_default();
+            let offset = match same_size.iter().copied().find(|&offset| weights[offset..][..packed.len()] == packed) {
+                Some(offset) => offset,
+                None => {
+                    let offset = weights.len().next_multiple_of(ALIGN_BYTES);
+                    weights.resize(offset, 0);
+                    weights.extend_from_slice(&packed);
+                    same_size.push(offset);
+                    offset
+                }
+            };
             places[buffer] = Place::Weights { offset, size_bytes: packed.len() };
         }
     }

@@ -7,8 +7,10 @@
 mod axes;
 mod epilogue;
 mod inline;
+mod interior;
 mod merge;
 pub mod nest;
+mod redirect;
 mod rewrite;
 
 use std::cmp::Reverse;
@@ -17,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use mcc_support::{EntityMap, Error, Result, ensure};
 
 use crate::decide::Fusion;
-use crate::loops::{Buffer, BufferId, Kernel, Program, Role};
+use crate::loops::{Buffer, BufferId, Kernel, Program, Role, simplify};
 
 /// Carries out fusions in their order.
 pub fn fuse(program: &Program, fusions: &[Fusion]) -> Result<Program> {
@@ -31,14 +33,25 @@ pub fn fuse(program: &Program, fusions: &[Fusion]) -> Result<Program> {
 /// What a transformation does to the program; see [`Fuser::commit`].
 #[derive(Debug)]
 pub struct Change {
-    consumer: usize,
-    /// The fused kernel, in the consumer's place.
-    pub kernel: Kernel,
-    producer: usize,
-    /// What is left of the producer.
-    pub producer_left: Option<Kernel>,
+    /// Kernels by slot, as they become; `None` for one that goes.
+    kernels: Vec<(usize, Option<Kernel>)>,
+    /// The second kernel does what the first does.
+    joined: Option<(usize, usize)>,
     /// Buffers that change with it.
     pub buffers: Vec<(BufferId, Buffer)>,
+}
+
+impl Change {
+    /// Of two kernels into one, in the place of the consumer.
+    fn fusion(producer: usize, left: Option<Kernel>, consumer: usize, kernel: Kernel) -> Self {
+        let kernels = vec![(producer, left), (consumer, Some(kernel))];
+        Self { kernels, joined: Some((producer, consumer)), buffers: Vec::new() }
+    }
+
+    /// What the kernel in a slot becomes.
+    pub fn kernel(&self, slot: usize) -> Option<&Kernel> {
+        self.kernels.iter().find(|&&(changed, _)| changed == slot)?.1.as_ref()
+    }
 }
 
 /// A kernel and what it touches.
@@ -90,8 +103,10 @@ impl Fuser {
             Fusion::Inline { producer, consumer } => self.inline(self.slot(producer)?, self.slot(consumer)?),
             Fusion::Epilogue { producer, consumer } => self.epilogue(self.slot(producer)?, self.slot(consumer)?),
             Fusion::Merge { producer, consumer, depth } => self.merge(self.slot(producer)?, self.slot(consumer)?, *depth),
+            Fusion::Interior { producer, consumer } => self.interior(self.slot(producer)?, self.slot(consumer)?),
+            Fusion::Redirect { from, to } => self.redirect(self.named(from)?, self.named(to)?),
         };
-        self.commit(change.map_err(|error| error.context(format!("in the decision {fusion:?}")))?);
+        self.commit(change.map_err(|error| error.context(format!("in the decision to {fusion}")))?);
         Ok(())
     }
 
@@ -99,6 +114,25 @@ impl Fuser {
         self.by_name.get(name).copied().ok_or_else(|| {
             Error::new(format!("there is no kernel '{name}'")).help("a fusion names kernels of the lowered program; its result has the consumer's name")
         })
+    }
+
+    fn named(&self, name: &str) -> Result<BufferId> {
+        let found = self.program.buffers.iter().find(|(_, buffer)| buffer.name == name);
+        found.map(|(id, _)| id).ok_or_else(|| Error::new(format!("there is no buffer '{name}'")))
+    }
+
+    /// A change, unless it makes an index of which ranges do not tell that it is inside.
+    fn provable(&self, change: Change) -> Result<Change> {
+        for kernel in change.kernels.iter().filter_map(|(_, kernel)| kernel.as_ref()) {
+            for (buffer, index) in nest::sure_accesses(kernel) {
+                let Buffer { name, ty, .. } = &self.program.buffers[buffer];
+                for (&index, &extent) in index.iter().zip(ty.shape.dims()) {
+                    let (low, high) = simplify::range(kernel, index);
+                    ensure!(low >= 0 && high < extent as i64, "an index of '{name}' could not be proved to be inside");
+                }
+            }
+        }
+        Ok(change)
     }
 
     /// Slots in an order in which the kernels can run.
@@ -163,6 +197,16 @@ impl Fuser {
             || self.readers[buffer].iter().chain(&self.writers[buffer]).any(|slot| !kernels.contains(slot))
     }
 
+    /// Whether the consumer alone needs what the producer writes.
+    fn only_between(&self, buffer: BufferId, producer: usize, consumer: usize) -> bool {
+        !self.needed_beyond(buffer, &[producer, consumer]) && !self.readers[buffer].contains(&producer)
+    }
+
+    /// Whether a kernel depends on another, directly or through others.
+    fn depends(&self, from: usize, to: usize) -> bool {
+        self.consumers(from).contains(&to) || self.depends_through_another(from, to)
+    }
+
     /// Whether a third kernel depends on `from` and `to` depends on it.
     fn depends_through_another(&self, from: usize, to: usize) -> bool {
         let mut seen = BTreeSet::new();
@@ -180,18 +224,21 @@ impl Fuser {
 
     /// Puts a change into effect.
     pub fn commit(&mut self, change: Change) {
-        let Change { consumer, kernel, producer, producer_left, buffers } = change;
-        for (id, buffer) in buffers {
+        for (id, buffer) in change.buffers {
             self.program.buffers[id] = buffer;
         }
-        let mut words = self.filled(producer).words.clone();
-        words.extend(self.take(consumer).words);
-        let Slot { kernel: old, words: own, .. } = self.take(producer);
-        match producer_left {
-            Some(left) => self.put(producer, left, own),
-            None => drop(self.by_name.remove(&old.name)),
+        let mut words = change.joined.map(|(first, _)| self.filled(first).words.clone()).unwrap_or_default();
+        for (slot, kernel) in change.kernels {
+            let old = self.take(slot);
+            match kernel {
+                Some(kernel) if change.joined.is_some_and(|(_, second)| second == slot) => {
+                    words.extend(old.words);
+                    self.put(slot, kernel, std::mem::take(&mut words));
+                }
+                Some(kernel) => self.put(slot, kernel, old.words),
+                None => drop(self.by_name.remove(&old.kernel.name)),
+            }
         }
-        self.put(consumer, kernel, words);
         self.position = self.positions();
     }
 

@@ -1,12 +1,14 @@
 //! Which kernels are left of small models, that they compute the same, and that their memory can be planned.
 
-use mcc_support::{DType, TensorType};
+use mcc_support::random::Random;
+use mcc_support::tensor::Number;
+use mcc_support::{DType, Tensor, TensorType};
 
 use super::choose;
 use crate::decide::Layout;
 use crate::graph::build::{Builder, Wire};
 use crate::graph::{Conv, ReduceFn, UnaryFn};
-use crate::loops::Program;
+use crate::loops::{Program, interp};
 use crate::loops::lower::lower;
 use crate::plan;
 use crate::realize::fuse::fuse;
@@ -111,6 +113,17 @@ const MODELS: &[(&str, Build, &[&str])] = &[
         &["k007_conv_max_concat", "k004_concat", "k005_concat", "k008_conv_concat", "k009_concat", "k010_conv"],
     ),
     (
+        "channels that become the last dimension are stored there",
+        |b| {
+            let weights: Vec<f32> = (0..96).map(|value| value as f32 / 96.0).collect();
+            let w = b.constant(Tensor::from_elements([6, 4, 2, 2].to_vec(), &weights));
+            let conv = Conv { strides: vec![2, 2], dilations: vec![1, 1], pads: vec![(0, 0); 2], input_dilations: vec![1, 1], groups: 1 };
+            let tokens = input(b, "x", &[1, 4, 6, 6]).conv(w, conv).reshape([1, 6, 9].to_vec()).transpose(&[0, 2, 1]);
+            b.output("y", layer_norm(tokens + input(b, "position", &[9, 6]), input(b, "scale", &[6]), input(b, "bias", &[6])));
+        },
+        &["k003_conv_add", "k016_reduce_sum_div_sub_mul_reduce_sum"],
+    ),
+    (
         "x - (x + 1), both of them outputs",
         |b| {
             let x = input(b, "x", &[3, 4]) * 2.0;
@@ -121,6 +134,10 @@ const MODELS: &[(&str, Build, &[&str])] = &[
         &["k002_mul_add_mul_sub"],
     ),
 ];
+
+fn random_tensor(random: &mut Random, ty: &TensorType) -> Tensor {
+    Tensor::from_numbers(ty.clone(), (0..ty.shape.count()).map(|_| Number::Float(random.between(-2.0, 2.0))).collect::<Vec<_>>())
+}
 
 fn names(program: &Program) -> Vec<&str> {
     program.kernels.iter().map(|kernel| kernel.name.as_str()).collect()
@@ -137,6 +154,10 @@ fn small_models_are_fused_as_expected() {
         assert_eq!(names(&fused), *expected, "{what}: {fusions:#?}");
         assert_eq!(fuse(&lowered, &fusions).expect(what), fused, "{what}: carried out again");
         let layouts = fused.buffers.values().map(|buffer| Layout::row_major(buffer.ty.rank())).collect();
+        let mut random = Random::new(1);
+        let inputs: Vec<Tensor> = lowered.inputs.iter().map(|&(_, input)| random_tensor(&mut random, &lowered.buffers[input].ty)).collect();
+        let outputs = [&lowered, &fused].map(|program| interp::run(program, &inputs).expect(what));
+        assert_eq!(outputs[0], outputs[1], "{what}: the results changed");
         let plan = plan::plan(&fused, &layouts);
         assert_eq!(plan::check::check(&fused, &plan), Vec::<String>::new(), "{what}");
     }

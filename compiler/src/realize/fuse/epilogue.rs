@@ -40,8 +40,7 @@ impl Fuser {
         let mut kernel = split_for(from, to, &self.sites(from, &between)?, &index_of);
         let sites = self.sites(&kernel, &between)?;
         let stores = stores_in_terms(&mut kernel, to, &uses, &sites, &index_of)?;
-        let dead: BTreeSet<BufferId> =
-            between.iter().copied().filter(|&buffer| !self.needed_beyond(buffer, &[producer, consumer])).collect();
+        let dead: BTreeSet<BufferId> = between.iter().copied().filter(|&buffer| self.only_between(buffer, producer, consumer)).collect();
         let between: BTreeSet<BufferId> = between.into_iter().collect();
         ensure!(
             put_after(&mut kernel.body, &between, &dead, &stores),
@@ -51,10 +50,10 @@ impl Fuser {
         );
         kernel.origins = joined(&from.origins, &to.origins);
         kernel.name = to.name.clone();
-        Ok(Change { consumer, kernel, producer, producer_left: None, buffers: Vec::new() })
+        self.provable(Change::fusion(producer, None, consumer, kernel))
     }
 
-    fn store(&self, kernel: &Kernel, buffer: BufferId) -> Result<Site> {
+    pub(super) fn store(&self, kernel: &Kernel, buffer: BufferId) -> Result<Site> {
         let name = &self.buffer(buffer).name;
         let Some(site) = nest::only_store(kernel, buffer) else {
             bail!("'{}' does not store to '{name}' in one place under loops alone", kernel.name);
@@ -165,7 +164,7 @@ fn stores_in_terms(
 
 /// Puts statements behind the last of the stores to buffers `between`, and takes away those to `dead` ones. False where these
 /// stores do not follow one another.
-fn put_after(body: &mut Vec<Stmt>, between: &BTreeSet<BufferId>, dead: &BTreeSet<BufferId>, stores: &[Stmt]) -> bool {
+pub fn put_after(body: &mut Vec<Stmt>, between: &BTreeSet<BufferId>, dead: &BTreeSet<BufferId>, stores: &[Stmt]) -> bool {
     let is_between = |stmt: &Stmt| matches!(stmt, Stmt::Store { buffer, .. } if between.contains(buffer));
     let places: Vec<usize> = (0..body.len()).filter(|&at| is_between(&body[at])).collect();
     let (Some(&first), Some(&last)) = (places.first(), places.last()) else {

@@ -13,7 +13,7 @@ use super::nest::{self, Site};
 use super::rewrite::{Copier, Load, rebuild};
 use super::{Change, Fuser, ensure_sole_writer};
 use crate::loops::linear::Linear;
-use crate::loops::{AxisId, Binary, BufferId, Expr, ExprId, Kernel, Stmt, simplify};
+use crate::loops::{AxisId, Binary, BufferId, Expr, ExprId, Kernel, Role, Stmt, simplify};
 
 impl Fuser {
     /// Replaces the consumer's loads of what an elementwise producer stores by the expressions stored.
@@ -21,6 +21,8 @@ impl Fuser {
         let (from, to) = (&self.filled(producer).kernel, &self.filled(consumer).kernel);
         let between = self.between(producer, consumer);
         ensure!(!between.is_empty() && producer != consumer, "'{}' does not read what '{}' writes", to.name, from.name);
+        let local = self.reads(producer).iter().find(|&&buffer| self.buffer(buffer).role == Role::Local);
+        ensure!(local.is_none(), "'{}' reads a buffer of its own", from.name);
         let Some(sites) = nest::elementwise(from) else { bail!("'{}' is not elementwise", from.name) };
         let mut site_of = BTreeMap::new();
         for &buffer in &between {
@@ -55,10 +57,9 @@ impl Fuser {
             return Err(error);
         }
         kernel.origins = joined(&from.origins, &to.origins);
-        let dead: BTreeSet<BufferId> =
-            between.into_iter().filter(|&buffer| !self.needed_beyond(buffer, &[producer, consumer])).collect();
+        let dead: BTreeSet<BufferId> = between.into_iter().filter(|&buffer| self.only_between(buffer, producer, consumer)).collect();
         let producer_left = (dead != *self.writes(producer)).then(|| without_stores(from, &dead));
-        Ok(Change { consumer, kernel, producer, producer_left, buffers: Vec::new() })
+        self.provable(Change::fusion(producer, producer_left, consumer, kernel))
     }
 
     /// What stands for a load of the element that `site` stores.
@@ -95,6 +96,10 @@ impl Fuser {
     /// operand, too: the value that a load of the operand itself has to have there.
     fn moved_otherwise(&self, from: &Kernel, site: &Site, outside: &[usize], into: &Kernel, otherwise: ExprId) -> Option<ExprId> {
         let Expr::Load { buffer, index, otherwise: inner, .. } = from.exprs.get(site.value) else { return None };
+        let is_load = |id| matches!(from.exprs.get(id), Expr::Load { .. });
+        if nest::reachable(from, index.clone()).into_iter().any(is_load) {
+            return None;
+        }
         let (shape, operand) = (&self.buffer(site.buffer).ty.shape, &self.buffer(*buffer).ty.shape);
         let same = match inner {
             None => true,
@@ -118,7 +123,7 @@ impl Fuser {
 
 /// Whether each axis is one digit of one index, and the digits reach all of a tensor of this shape: then a store there is to each
 /// element in one round.
-fn is_renumbering(kernel: &Kernel, site: &Site, shape: &[usize]) -> bool {
+pub fn is_renumbering(kernel: &Kernel, site: &Site, shape: &[usize]) -> bool {
     let mut seen: Vec<AxisId> = Vec::new();
     let full = site.index.iter().zip(shape).all(|(&index, &extent)| {
         let Some(digits) = axes::digits_of(kernel, index).filter(|_| axes::is_affine(&kernel.exprs, index)) else { return false };

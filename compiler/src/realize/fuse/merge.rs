@@ -107,7 +107,7 @@ impl Fuser {
         pairs.iter().zip(&rounds).for_each(|(&(_, axis), &round)| copier.replace_axis(axis, round));
         body.extend(copier.stmts(&mut kernel, &to.body, &mut |_, _| None));
         kernel.body = Stmt::loops(&loops, body);
-        Ok(Change { consumer, kernel, producer, producer_left: None, buffers })
+        Ok(Change { buffers, ..Change::fusion(producer, None, consumer, kernel) })
     }
 
     /// What a buffer between the kernels becomes under the common loops `pairs`. Each round must read what it wrote itself.
@@ -138,7 +138,9 @@ impl Fuser {
             return Ok(Between::Kept);
         }
         let left: Vec<usize> = (0..old.ty.rank()).filter(|dim| outer.iter().all(|(other, _)| other != dim)).collect();
-        let scalar = left.iter().all(|&dim| old.ty.shape[dim] == 1);
+        let inside = |kernel: &Kernel| nest::loads(kernel).into_iter().all(|load| is_inside(kernel, load, buffer));
+        let scalar = left.iter().all(|&dim| old.ty.shape[dim] == 1) && inside(from) && inside(to);
+        // A variable holds what operations take.
         if scalar && !matches!(old.ty.dtype, DType::F16 | DType::BF16) {
             return Ok(Between::Var(kernel.var(old.ty.dtype)));
         }
@@ -154,6 +156,11 @@ fn loads_along(kernel: &Kernel, buffer: BufferId, dim: usize, axis: AxisId) -> b
         Expr::Load { buffer: other, index, .. } if *other == buffer => *kernel.exprs.get(index[dim]) == Expr::Axis(axis),
         _ => true,
     })
+}
+
+/// Whether this load, if it is of the buffer, has no value for outside.
+fn is_inside(kernel: &Kernel, load: ExprId, buffer: BufferId) -> bool {
+    !matches!(kernel.exprs.get(load), Expr::Load { buffer: other, otherwise: Some(_), .. } if *other == buffer)
 }
 
 impl Between {

@@ -24,6 +24,24 @@ pub fn accesses(kernel: &Kernel) -> (BTreeSet<BufferId>, BTreeSet<BufferId>) {
     (reads, writes)
 }
 
+/// Buffers and indices of all stores, and of the loads that have no value for outside.
+pub fn sure_accesses(kernel: &Kernel) -> Vec<(BufferId, &[ExprId])> {
+    let mut found = Vec::new();
+    for load in loads(kernel) {
+        if let Expr::Load { buffer, index, otherwise: None, .. } = kernel.exprs.get(load) {
+            found.push((*buffer, index.as_slice()));
+        }
+    }
+    for stmt in &kernel.body {
+        stmt.walk(&mut |stmt| {
+            if let Stmt::Store { buffer, index, .. } = stmt {
+                found.push((*buffer, index.as_slice()));
+            }
+        });
+    }
+    found
+}
+
 /// Every load that the kernel evaluates, in the order of their ids.
 pub fn loads(kernel: &Kernel) -> Vec<ExprId> {
     reachable(kernel, roots(kernel)).into_iter().filter(|&id| matches!(kernel.exprs.get(id), Expr::Load { .. })).collect()
