@@ -15,9 +15,14 @@ use std::path::{Path, PathBuf};
 use mcc::decide::{self, Decisions};
 use mcc::graph::edit::Edit;
 use mcc::graph::{Graph, interp, text, verify};
+<<<<<<< HEAD
 use mcc::loops::{self, lower::lower};
 use mcc::realize::{Realized, realize};
 use mcc::{passes, plan};
+=======
+use mcc::loops;
+use mcc::passes;
+>>>>>>> main
 use mcc_tests::compare::same_bits;
 use mcc_tests::random_graph;
 
@@ -83,6 +88,7 @@ fn run(words: &[&str], input: &str) -> Result<Option<String>, String> {
         ["parse", "graph"] => Ok(Some(graph(input)?.to_string())),
         ["verify", "graph"] => verify_graph(input).map(|()| None),
         ["eval", "graph"] => eval_graph(input).map(Some),
+        ["lower"] => lower(input).map(Some),
         ["pass", names @ ..] => run_passes(names, input).map(Some),
         ["fuse"] => fuse_graph(input).map(Some),
         ["plan"] => plan_graph(input).map(Some),
@@ -126,6 +132,20 @@ fn eval_graph(input: &str) -> Result<String, String> {
     let builder = mcc::graph::Builder::new(graph.name);
     names.into_iter().zip(outputs).for_each(|(name, tensor)| builder.output(name, builder.constant(tensor)));
     Ok(builder.finish().to_string())
+}
+
+/// The program, which is verified and computes for random inputs what the graph does.
+fn lower(input: &str) -> Result<String, String> {
+    let graph = graph(input)?;
+    let program = loops::lower::lower(&graph);
+    loops::verify::verify(&program).map_err(|error| format!("{error}\n{program}"))?;
+    let inputs = random_graph::random_inputs(&graph, 1);
+    let want = interp::run(&graph, &inputs).map_err(|error| error.to_string())?;
+    let got = loops::interp::run(&program, &inputs).map_err(|error| error.to_string())?;
+    for ((name, _), (got, want)) in graph.outputs.iter().zip(got.iter().zip(&want)) {
+        random_graph::check_close(got, want, random_graph::tolerance(&graph)).map_err(|error| format!("output '{name}': {error}"))?;
+    }
+    Ok(program.to_string())
 }
 
 /// The change log and the graph. The outputs for random inputs have the same bits as before; with the word `approximately` they are

@@ -345,8 +345,9 @@ impl Compilation {
                 self.kernels().iter().try_for_each(verify).map_err(Error::new)
             }
             Stage::Realize => {
-                let problems = plan::check::check(&self.realized().program, &self.realized().plan);
-                if problems.is_empty() { Ok(()) } else { Err(Error::new(problems.join("\n"))) }
+                let Realized { program, plan } = self.realized();
+                let problems = plan::check::check(program, plan);
+                if problems.is_empty() { loops::verify::verify(program) } else { Err(Error::new(problems.join("\n"))) }
             }
             Stage::Lower => loops::verify::verify(self.program()),
             Stage::Decide | Stage::Target | Stage::Emit => Ok(()),

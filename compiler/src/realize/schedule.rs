@@ -23,7 +23,14 @@ pub fn apply(kernel: &mut Kernel, steps: &[Step]) -> Result<()> {
 }
 
 fn find(kernel: &Kernel, name: &str) -> Result<AxisId> {
-    let found = kernel.axes.iter().find(|(_, axis)| axis.name == name).map(|(id, _)| id);
+    // An axis that was split has no loop any more.
+    let has_loop = |id: AxisId| {
+        let mut found = false;
+        let mut visit = |stmt: &Stmt| found |= matches!(stmt, Stmt::Loop { axis, .. } if *axis == id);
+        kernel.body.iter().for_each(|stmt| stmt.walk(&mut visit));
+        found
+    };
+    let found = kernel.axes.iter().find(|&(id, ref axis)| axis.name == name && has_loop(id)).map(|(id, _)| id);
     found.ok_or_else(|| mcc_support::Error::new(format!("kernel {} has no axis {name}", kernel.name)))
 }
 

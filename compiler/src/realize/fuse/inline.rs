@@ -136,7 +136,7 @@ pub fn is_renumbering(kernel: &Kernel, site: &Site, shape: &[usize]) -> bool {
 }
 
 /// `0 ≤ index < extent` in these dimensions.
-fn in_range(kernel: &mut Kernel, dims: &[usize], index: &[ExprId], shape: &[usize]) -> ExprId {
+pub fn in_range(kernel: &mut Kernel, dims: &[usize], index: &[ExprId], shape: &[usize]) -> ExprId {
     let zero = kernel.exprs.int(0);
     let mut all: Option<ExprId> = None;
     for &dim in dims {

@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 
 use mcc_support::{DType, Result, TensorType, bail, ensure};
 
-use super::inline::joined;
+use super::inline::{in_range, joined};
 use super::nest;
 use super::rewrite::{Copier, Load, Stored, fresh_axis, shell};
 use super::{Change, Fuser, ensure_sole_writer};
-use crate::loops::{AxisId, Buffer, BufferId, Expr, ExprId, Kernel, Role, Stmt, VarId};
+use crate::loops::{AxisId, Buffer, BufferId, Expr, ExprId, Kernel, Role, Stmt, VarId, scalar, simplify};
 
 /// What becomes of a buffer between the two kernels.
 #[derive(Clone, Debug)]
@@ -22,7 +22,8 @@ enum Between {
     Kept,
     /// Only these dimensions are left.
     Local(Vec<usize>),
-    Var(VarId),
+    /// One element is left: the index in these dimensions can only be 0, unless a load is outside of the buffer.
+    Var(VarId, Vec<usize>),
 }
 
 impl Fuser {
@@ -142,7 +143,7 @@ impl Fuser {
         let scalar = left.iter().all(|&dim| old.ty.shape[dim] == 1) && inside(from) && inside(to);
         // A variable holds what operations take.
         if scalar && !matches!(old.ty.dtype, DType::F16 | DType::BF16) {
-            return Ok(Between::Var(kernel.var(old.ty.dtype)));
+            return Ok(Between::Var(kernel.var(old.ty.dtype), left));
         }
         let shape: Vec<usize> = left.iter().map(|&dim| old.ty.shape[dim]).collect();
         buffers.push((buffer, Buffer { name: old.name.clone(), ty: TensorType::new(old.ty.dtype, shape), role: Role::Local }));
@@ -172,7 +173,18 @@ impl Between {
                 let (buffer, otherwise, dtype) = (load.buffer, load.otherwise, load.dtype);
                 Some(kernel.exprs.add(Expr::Load { buffer, index, otherwise, dtype }))
             }
-            Between::Var(var) => Some(kernel.exprs.var(*var, load.dtype)),
+            Between::Var(var, dims) => {
+                let value = kernel.exprs.var(*var, load.dtype);
+                let may_be_outside = |&&dim: &&usize| simplify::range(kernel, load.index[dim]) != (0, 0);
+                let outside: Vec<usize> = dims.iter().filter(may_be_outside).copied().collect();
+                match load.otherwise {
+                    Some(otherwise) if !outside.is_empty() => {
+                        let inside = in_range(kernel, &outside, load.index, &vec![1; load.index.len()]);
+                        Some(scalar::select(&mut kernel.exprs, inside, value, otherwise))
+                    }
+                    _ => Some(value),
+                }
+            }
         }
     }
 
@@ -183,7 +195,7 @@ impl Between {
                 let index = dims.iter().map(|&dim| stored.index[dim]).collect();
                 Some(vec![Stmt::Store { buffer: stored.buffer, index, value: stored.value, guard: stored.guard }])
             }
-            Between::Var(var) => Some(vec![Stmt::Set { var: *var, value: stored.value }]),
+            Between::Var(var, _) => Some(vec![Stmt::Set { var: *var, value: stored.value }]),
         }
     }
 }
