@@ -15,14 +15,9 @@ use std::path::{Path, PathBuf};
 use mcc::decide::{self, Decisions};
 use mcc::graph::edit::Edit;
 use mcc::graph::{Graph, interp, text, verify};
-<<<<<<< HEAD
 use mcc::loops::{self, lower::lower};
 use mcc::realize::{Realized, realize};
 use mcc::{passes, plan};
-=======
-use mcc::loops;
-use mcc::passes;
->>>>>>> main
 use mcc_tests::compare::same_bits;
 use mcc_tests::random_graph;
 
