@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use mcc::decide::{self, Decisions};
 use mcc::graph::edit::Edit;
 use mcc::graph::{Graph, interp, text, verify};
-use mcc::loops::{self, lower::lower};
+use mcc::loops;
 use mcc::realize::{Realized, realize};
 use mcc::{passes, plan};
 use mcc_tests::compare::same_bits;
@@ -178,7 +178,7 @@ fn run_passes(mut names: &[&str], input: &str) -> Result<String, String> {
 /// What is fused and the program that is left, which computes the same.
 fn fuse_graph(input: &str) -> Result<String, String> {
     let graph = graph(input)?;
-    let lowered = lower(&graph);
+    let lowered = loops::lower::lower(&graph);
     let (fusions, fused) = decide::fuse::choose(&lowered);
     loops::verify::verify(&fused).map_err(|error| error.to_string())?;
     let inputs = random_graph::random_inputs(&graph, 1);
@@ -192,7 +192,7 @@ fn fuse_graph(input: &str) -> Result<String, String> {
 
 /// Where the buffers of the fused program live, when its kernels are not scheduled.
 fn plan_graph(input: &str) -> Result<String, String> {
-    let lowered = lower(&graph(input)?);
+    let lowered = loops::lower::lower(&graph(input)?);
     let (fusions, fused) = decide::fuse::choose(&lowered);
     let decisions = Decisions { fusions, order: decide::order::choose(&fused), ..Decisions::default() };
     let Realized { program, plan } = realize(&lowered, &decisions).map_err(|error| error.to_string())?;
