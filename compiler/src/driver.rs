@@ -360,7 +360,7 @@ impl Compilation {
     /// What a stage made, as text.
     pub fn text(&self, stage: Stage) -> String {
         match stage {
-            Stage::Decode => format!("; model of {} bytes of graph\n", self.model().encode().len()),
+            Stage::Decode => self.model_text(),
             Stage::Import | Stage::Passes => self.graph().to_string(),
             Stage::Lower => self.program().to_string(),
             Stage::Decide => {
@@ -370,8 +370,26 @@ impl Compilation {
             }
             Stage::Realize => format!("{}{}", self.realized().program, self.plan_text()),
             Stage::Codegen => self.kernels().iter().map(|compiled| mcc_kernel::text::print(&compiled.kernel)).collect(),
-            Stage::Target | Stage::Emit => String::new(),
+            Stage::Target => self.listing(self.kernels.iter().map(|compiled| compiled.kernel.name.as_str()).zip(&self.codes)),
+            Stage::Emit => self.listing(self.linked().functions.iter().map(|(symbol, code)| (symbol.as_str(), code))),
         }
+    }
+}
+
+impl Compilation {
+    fn model_text(&self) -> String {
+        let proto = &self.model().proto;
+        let imports = proto.opset_import.iter().map(|import| format!(", opset {} {}", import.domain(), import.version()));
+        let count = proto.graph.as_ref().map_or(0, |graph| graph.node.len());
+        format!("; {count} nodes, IR version {}{}\n", proto.ir_version(), imports.collect::<String>())
+    }
+
+    fn listing<'a>(&self, functions: impl Iterator<Item = (&'a str, &'a Code)>) -> String {
+        let listed = |(symbol, code): (&str, &Code)| {
+            let text = targets::disassemble(self.machine.cpu.arch, code);
+            format!("{symbol}: ; {} bytes, {} of stack\n{text}\n", code.bytes.len(), code.stack_bytes)
+        };
+        functions.map(listed).collect()
     }
 }
 

@@ -1,5 +1,6 @@
 //! An ahead-of-time compiler for neural networks: ONNX model in, linkable object, C header and manifest out.
 
+mod artifacts;
 pub mod codegen;
 pub mod decide;
 pub mod driver;
@@ -15,3 +16,7 @@ pub mod plan;
 pub mod realize;
 pub mod targets;
 pub mod tools;
+
+pub use artifacts::{Artifacts, compile};
+pub use driver::Options;
+pub use mcc_support::{Error, Result};

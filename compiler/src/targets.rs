@@ -7,6 +7,8 @@ use mcc_support::{Error, Result};
 use mcc_target_portable as portable;
 use target_lexicon::{Architecture, BinaryFormat, Environment, OperatingSystem, PointerWidth, Triple};
 
+pub use portable::disassemble;
+
 /// Every target, best first: a kernel is compiled by the first that can.
 pub static TARGETS: [&dyn Target; 1] = [&portable::TARGET];
 

@@ -219,6 +219,8 @@ pub enum EmitKind {
     Plan,
     /// NAME.kernel: kernels before they become machine code
     Kernel,
+    /// NAME.asm: a listing of the machine code
+    Asm,
 }
 
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]

@@ -58,6 +58,7 @@ fn write(args: &CompileArgs, compilation: &Compilation) -> Result<()> {
             EmitKind::Loops => ("loops", compilation.text(Stage::Realize).into_bytes()),
             EmitKind::Decisions => ("decisions.json", compilation.text(Stage::Decide).into_bytes()),
             EmitKind::Plan => ("plan", compilation.plan_text().into_bytes()),
+            EmitKind::Asm => ("asm", compilation.text(Stage::Emit).into_bytes()),
             EmitKind::Kernel => ("kernel", compilation.text(Stage::Codegen).into_bytes()),
         };
         files.push((object.with_extension(extension), bytes));

@@ -6,6 +6,7 @@
 mod compile;
 mod convert;
 mod cpus;
+mod disassemble;
 mod facts;
 mod lower;
 mod memory;
@@ -15,6 +16,7 @@ mod round;
 use mcc_kernel::{Code, Cpu, Facts, Kernel, Target};
 
 pub use cpus::{cpu, cpu_names, default_cpu_name, feature_names};
+pub use disassemble::disassemble;
 
 pub static TARGET: Portable = Portable;
 
