@@ -40,7 +40,7 @@ fn damage_bytes(bytes: &mut Vec<u8>, random: &mut Random) {
     let length = bytes.len();
     match random.below(3) {
         0 => bytes.truncate(random.below(length)),
-        1 => (0..=random.below(8)).for_each(|_| bytes[random.below(length)] ^= 1 << random.below(8)),
+        1 => (0..=random.below(2)).for_each(|_| bytes[random.below(length)] ^= 1 << random.below(8)),
         _ => {
             let count = random.below(length.min(16)) + 1;
             let (from, to) = (random.below(length - count + 1), random.below(length - count + 1));
