@@ -148,14 +148,14 @@ fn every_level_computes_the_same() {
     for_each_seed(|seed| {
         let Built { random, inputs, want } = built(seed);
         let compilation = compile(&random.graph, &options("host", "random"), seed);
-        let loops = loops::interp::run(&compilation.realized().program, &inputs)
+        let (loops, status) = loops::interp::run_with_status(&compilation.realized().program, &inputs)
             .unwrap_or_else(|error| panic!("seed {seed}: {error}\n{}", random.graph));
         check("the interpreter of loops", seed, &random, &loops, &want);
         let kernels = interpret::run(&compilation, &inputs).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         check("the interpreter of kernels", seed, &random, &kernels, &want);
         let mut executable = Executable::load(compilation.linked()).expect("it was made for this machine");
         let mut binding = executable.bind(&inputs).expect("inputs of the graph");
-        assert_eq!(executable.run(&mut binding), 0, "seed {seed}");
+        assert_eq!(executable.run(&mut binding) as u32, status, "seed {seed}: the status");
         for (machine, kernel) in executable.outputs(&binding).iter().zip(&kernels) {
             same_bits(machine, kernel).unwrap_or_else(|error| panic!("seed {seed}: machine code: {error}\n{}", random.graph));
         }
@@ -178,13 +178,15 @@ fn linked_programs_compute_the_same(machine: Machine, cpu: Option<&str>, strict:
         records.push(Record { model: names.len(), dims: Vec::new(), inputs, outputs, count_count: 0 });
         names.push(name);
         objects.push(object);
-        cases.push((seed, random, want));
+        let (_, status) = loops::interp::run_with_status(compilation.program(), &records.last().expect("pushed above").inputs)
+            .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        cases.push((seed, random, want, status));
     }
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let harness = Harness::build(machine, Link::Static, &names, &objects, folder.path());
     let outcomes = harness.run(&records, 1).unwrap_or_else(|error| panic!("{error}"));
-    for ((seed, random, want), outcome) in cases.iter().zip(outcomes) {
-        assert_eq!(outcome.status, 0, "seed {seed}");
+    for ((seed, random, want, status), outcome) in cases.iter().zip(outcomes) {
+        assert_eq!(outcome.status as u32, *status, "seed {seed}: the status");
         check(machine.target(), *seed, random, &outcome.outputs, want);
     }
 }

@@ -16,6 +16,7 @@ use crate::graph::{self, Graph};
 use crate::import::{self, ImportOptions};
 use crate::loops::{self, BufferId, Program};
 use crate::onnx::Model;
+use crate::parallel;
 use crate::passes;
 use crate::plan::{self, Place};
 use crate::realize::{self, Realized};
@@ -257,12 +258,12 @@ impl Compilation {
 
     fn codegen(&mut self) {
         let Realized { program, plan } = self.realized();
-        let facts = self.facts();
-        self.kernels = program.kernels.iter().map(|kernel| codegen::kernel(program, &plan.layouts, kernel, &facts)).collect();
+        let facts = self.target.facts(&self.machine.cpu);
+        self.kernels = parallel::map(&program.kernels, |kernel| codegen::kernel(program, &plan.layouts, kernel, &facts));
     }
 
     fn target(&mut self) {
-        self.codes = self.kernels.iter().map(|compiled| self.target.compile(&compiled.kernel, &self.machine.cpu)).collect();
+        self.codes = parallel::map(&self.kernels, |compiled| self.target.compile(&compiled.kernel, &self.machine.cpu));
     }
 
     fn emit(&mut self) -> Result<()> {

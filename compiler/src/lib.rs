@@ -11,6 +11,7 @@ pub mod loops;
 pub mod npy;
 pub mod onnx;
 pub mod ops;
+mod parallel;
 pub mod passes;
 pub mod plan;
 pub mod realize;

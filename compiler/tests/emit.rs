@@ -185,6 +185,32 @@ fn elf_for_aarch64() {
     }
 }
 
+/// Firmware: no libc, the linker alone; run under emulation.
+#[test]
+fn bare_metal_links_without_a_library() {
+    if !exists("aarch64-linux-gnu-gcc") || !exists("qemu-aarch64") {
+        return eprintln!("not run: needs aarch64-linux-gnu-gcc and qemu-aarch64");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    write_model(folder, &model("aarch64-unknown-none"));
+    let start = r#"
+#include "net.h"
+_Alignas(64) static unsigned char arena[NET_ARENA_BYTES];
+void _start(void) {
+    float x[8] = {1, 1, 1, 1, 1, 1, 1, 1}, y[8];
+    const net_inputs in = {x};
+    const net_outputs out = {y};
+    register long code __asm__("x0") = net_run(&in, &out, arena) != MCC_OK || y[7] != 72;
+    register long exit __asm__("x8") = 93;
+    __asm__ volatile("svc 0" : : "r"(code), "r"(exit));
+}
+"#;
+    fs::write(folder.join("start.c"), start).unwrap();
+    output(folder, "aarch64-linux-gnu-gcc -ffreestanding -fno-stack-protector -Wall -Wextra -Wpedantic -Werror -O1 -c start.c");
+    output(folder, "aarch64-linux-gnu-ld --fatal-warnings start.o net.o -o main && qemu-aarch64 ./main");
+}
+
 /// The linker of LLVM that comes with Rust.
 fn lld() -> Option<std::path::PathBuf> {
     let sysroot = Command::new("rustc").args(["--print", "sysroot"]).output().ok()?;

@@ -5,5 +5,5 @@ cd "$(dirname "$0")/../.."
 out=target/digits-c
 mkdir -p "$out"
 cargo run --quiet -p mcc -- tests/data/models/digits_resnet8.onnx --target host --name digits -o "$out/digits.o"
-cc -std=c11 -O2 -Wall -Wextra -I "$out" -I runtime/include examples/digits-c/main.c "$out/digits.o" -o "$out/digits"
+cc -std=c11 -O2 -Wall -Wextra -I "$out" examples/digits-c/main.c "$out/digits.o" -o "$out/digits"
 "$out/digits" examples/images/*.pgm

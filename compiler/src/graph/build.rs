@@ -314,6 +314,9 @@ impl<'b> Wire<'b> {
 
     /// Elements `start..start + count` of one axis.
     pub fn slice_axis(self, axis: usize, start: usize, count: usize) -> Self {
+        if axis >= self.rank() {
+            return self.builder.fail(Error::new(format!("there is no axis {axis} in {}", self.ty())));
+        }
         let mut axes: Vec<SliceAxis> =
             self.shape().iter().map(|&dim| SliceAxis { start: 0, step: 1, count: dim }).collect();
         axes[axis] = SliceAxis { start, step: 1, count };

@@ -8,7 +8,7 @@ use mcc_support::{DType, Error, Result, Shape, TensorType, ensure};
 use super::op::{BinaryFn, Contraction, Conv, Op, PadMode, ReduceFn, SliceAxis, UnaryFn, Window};
 
 /// No model's window is as large; larger ones could only consist of padding.
-const MAX_WINDOW_CELLS: usize = 1 << 31;
+const MAX_WINDOW_CELLS: usize = 1 << 24;
 
 /// The type of the op's result.
 pub fn infer(op: &Op, operands: &[&TensorType]) -> Result<TensorType> {

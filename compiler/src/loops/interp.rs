@@ -14,13 +14,18 @@ use compile::{Block, Code, Inst, Node, Place};
 
 /// The outputs of a program, whose inputs are given in its order.
 pub fn run(program: &Program, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+    run_with_status(program, inputs).map(|(outputs, _)| outputs)
+}
+
+/// The outputs and the status, 0 where all is well.
+pub fn run_with_status(program: &Program, inputs: &[Tensor]) -> Result<(Vec<Tensor>, u32)> {
     ensure!(inputs.len() == program.inputs.len(), "{} inputs where the program has {}", inputs.len(), program.inputs.len());
     let mut memory: EntityMap<BufferId, Memory> = EntityMap::new();
     for buffer in program.buffers.values() {
         let tensor = match &buffer.role {
             Role::Input(place) => Some(&inputs[*place]),
             Role::Constant(tensor) => Some(tensor),
-            Role::Output(_) | Role::Temporary | Role::Local => None,
+            Role::Output(_) | Role::Temporary | Role::Local | Role::Status => None,
         };
         if let Some(tensor) = tensor {
             ensure!(*tensor.ty() == buffer.ty, "@{} is a {}, not a {}", buffer.name, buffer.ty, tensor.ty());
@@ -30,7 +35,11 @@ pub fn run(program: &Program, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
     for kernel in &program.kernels {
         run_kernel(program, kernel, &mut memory).map_err(|error| error.context(format!("in kernel {}", kernel.name)))?;
     }
-    program.outputs.iter().map(|&(_, buffer)| memory[buffer].tensor(program, buffer)).collect()
+    let outputs = program.outputs.iter().map(|&(_, buffer)| memory[buffer].tensor(program, buffer));
+    // What was not stored is 0.
+    let status = program.buffers.iter().find(|(_, buffer)| buffer.role == Role::Status);
+    let status = status.map_or(0, |(id, _)| memory[id].values[0] as u32);
+    Ok((outputs.collect::<Result<_>>()?, status))
 }
 
 /// The elements of a buffer, each as bits in a word.

@@ -16,6 +16,9 @@
 //! A constant of one element is a constant in the expressions. Values of packed dtypes lie in bytes (`i8` for `i4`, `u8` for `u4`):
 //! inputs and constants are unpacked by a kernel, where the load of a packed buffer gives the element at the index, and outputs
 //! are packed by one.
+//!
+//! Indices that are only known at run time are clamped where they are used, and checked by a kernel of their own, which sets the
+//! status of the run.
 
 mod elementwise;
 mod movement;
@@ -41,6 +44,8 @@ pub fn lower(graph: &Graph) -> Program {
         program: Program { name: graph.name.clone(), ..Program::default() },
         buffers: EntityMap::filled(graph.values.len(), None),
         names: BTreeSet::new(),
+        status: None,
+        checked: BTreeSet::new(),
     };
     lowering.inputs();
     lowering.outputs();
@@ -58,6 +63,9 @@ struct Lowering<'g> {
     buffers: EntityMap<ValueId, Option<BufferId>>,
     /// Names of buffers that are taken.
     names: BTreeSet<String>,
+    status: Option<BufferId>,
+    /// Indices that are checked to be inside of an axis of this extent.
+    checked: BTreeSet<(ValueId, usize)>,
 }
 
 /// An operand of a kernel.
@@ -211,7 +219,27 @@ impl Lowering<'_> {
         self.program.kernels.push(kernel);
     }
 
+    /// A kernel that sets the status where one of these indices is outside of an axis, unless none can be.
+    fn check_indices(&mut self, indices: ValueId, extent: usize, origin: &Origin) {
+        let ty = self.graph.ty(indices).clone();
+        let (low, high) = ty.dtype.integer_range();
+        let always_inside = low >= -(extent as i128) && high < extent as i128;
+        if always_inside || self.graph.constant(indices).is_some() || !self.checked.insert((indices, extent)) {
+            return;
+        }
+        let source = self.source(indices);
+        let status = self.status.unwrap_or_else(|| self.buffer("status", TensorType::new(DType::I32, []), Role::Status));
+        self.status = Some(status);
+        let mut nest = Nest::new(&TensorType::new(DType::I32, []));
+        movement::check_indices(&mut nest, &Operand { source: &source, shape: &ty.shape }, extent, status);
+        self.push(nest, "check_indices", origin);
+    }
+
     fn node(&mut self, node: &Node) {
+        if let Op::Gather { axis } | Op::GatherElements { axis } = node.op {
+            let extent = self.graph.ty(node.operands[0]).shape[axis];
+            self.check_indices(node.operands[1], extent, &self.graph.values[node.results[0]].origin);
+        }
         let sources: Vec<Source> = node.operands.iter().map(|&operand| self.source(operand)).collect();
         let buffer = self.result(node);
         let origin = &self.graph.values[node.results[0]].origin;

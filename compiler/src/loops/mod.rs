@@ -25,6 +25,9 @@ entity_id!(/// A loop axis of one kernel.
 entity_id!(/// A scalar variable of one kernel: an accumulator or a carried value.
     VarId, "a");
 
+/// A loaded index was outside and was clamped: the runtime's `MCC_CLAMPED`.
+pub const STATUS_CLAMPED: u32 = 1;
+
 /// What a buffer is.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Role {
@@ -35,6 +38,9 @@ pub enum Role {
     Constant(Tensor),
     /// Written by one kernel or several, read by others: lives in the arena.
     Temporary,
+    /// The run's status, an `i32[]` that is 0 at first: a kernel that finds an index out of range stores
+    /// [`STATUS_CLAMPED`]. At most one in a program.
+    Status,
     /// Lives within one round of the loops around it in one kernel: rows and tiles.
     Local,
 }

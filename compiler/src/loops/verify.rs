@@ -1,7 +1,7 @@
 //! Checks what is always true of a program:
 //!
 //! * Names of buffers, of kernels and of the axes of one kernel are distinct; inputs and outputs are the buffers of these roles, in
-//!   order; a constant has the type of its tensor.
+//!   order; a constant has the type of its tensor; there is one status at most.
 //! * Expressions ([`exprs`]): operands have the dtypes that the operation takes, conversions are those of
 //!   [`primitive::is_cast`](super::primitive::is_cast), division to below is by a positive constant, no parameter is left. Axes are
 //!   used inside of their loops.
@@ -21,7 +21,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use mcc_support::{Result, bail, ensure};
+use mcc_support::{DType, Result, TensorType, bail, ensure};
 
 use super::{BufferId, Expr, ExprId, Kernel, Program, Role, Stmt};
 
@@ -83,6 +83,10 @@ fn roles(program: &Program) -> Result<()> {
                 ensure!(listed, "@{name} is not output {place} of the list");
             }
             Role::Constant(tensor) => ensure!(*tensor.ty() == buffer.ty, "@{name} is a {} made of a {}", buffer.ty, tensor.ty()),
+            Role::Status => {
+                let is_only = program.buffers.iter().all(|(other, buffer)| other == id || buffer.role != Role::Status);
+                ensure!(is_only && buffer.ty == TensorType::new(DType::I32, []), "@{name} is not the one status, an i32[]");
+            }
             Role::Temporary | Role::Local => {}
         }
     }

@@ -213,8 +213,10 @@ pub static LRN: OpDef = OpDef {
         let images = x.rank() - 2;
         let mut window =
             Window { kernel: vec![1; images + 1], strides: vec![1; images + 1], dilations: vec![1; images + 1], pads: vec![(0, 0); images + 1] };
-        window.kernel[0] = size;
-        window.pads[0] = ((size - 1) / 2, size - 1 - (size - 1) / 2);
+        // What a window has beyond all channels is nothing.
+        let (before, after) = ((size - 1) / 2, size - 1 - (size - 1) / 2);
+        window.pads[0] = (before.min(x.shape()[1]), after.min(x.shape()[1]));
+        window.kernel[0] = window.pads[0].0 + window.pads[0].1 + 1;
         Ok(vec![widened(x, |x| {
             let sum = (x * x).window(ReduceFn::Sum, window);
             let base = sum * (alpha / size as f64) + bias;

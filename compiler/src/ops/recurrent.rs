@@ -239,6 +239,7 @@ fn layer<'b>(node: &NodeContext<'_, 'b>, kind: &Kind) -> Result<Vec<Wire<'b>>> {
             wire.slice_axis(0, index, 1).reshape(shape)
         };
         let (inputs, reset_bias) = input_shares(kind, x, one(w), bias.map(one), coupled, &extents);
+        node.builder().check()?;
         let peepholes = peepholes.map(one).map(|p| [0, 1, 2].map(|gate| p.slice_axis(0, gate * hidden, hidden)));
         let count = kind.activations().len();
         let direction = Direction {

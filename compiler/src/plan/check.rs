@@ -53,6 +53,9 @@ fn check_place(plan: &MemoryPlan, id: BufferId, buffer: &Buffer) -> Result<(), S
                 _ => Ok(()),
             }
         }
+        (Place::Arena { offset, size_bytes }, Role::Status) if Some(offset) == plan.status_offset => {
+            inside(offset, size_bytes, plan.arena_bytes)
+        }
         (place, _) => Err(format!("cannot be at {place:?}")),
     }
 }

@@ -10,11 +10,10 @@ pub mod pack;
 mod place;
 pub mod text;
 
-use mcc_support::{DType, EntityMap};
+use mcc_support::EntityMap;
 
 use crate::decide::Layout;
-use crate::loops::{Buffer, BufferId, Expr, Program, Role};
-use crate::realize::fuse::nest;
+use crate::loops::{Buffer, BufferId, Program, Role};
 use live::Live;
 
 /// Alignment of every offset: that of the arena and of the weights.
@@ -52,7 +51,7 @@ pub fn plan(program: &Program, layouts: &EntityMap<BufferId, Layout>) -> MemoryP
     let lives = live::lives(program);
     let mut places = EntityMap::filled(program.buffers.len(), Place::Unused);
     let weights = pack::pack_constants(program, layouts, &mut places);
-    let status_offset = has_runtime_indices(program).then_some(0);
+    let status_offset = program.buffers.values().any(|buffer| buffer.role == Role::Status).then_some(0);
     let header_bytes = if status_offset.is_some() { ALIGN_BYTES } else { 0 };
 
     let sizes: EntityMap<BufferId, usize> =
@@ -75,6 +74,7 @@ pub fn plan(program: &Program, layouts: &EntityMap<BufferId, Layout>) -> MemoryP
         match buffer.role {
             Role::Input(at) => places[id] = Place::Input(at),
             Role::Output(at) => places[id] = Place::Output(at),
+            Role::Status => places[id] = Place::Arena { offset: 0, size_bytes: sizes[id] },
             Role::Constant(_) | Role::Temporary | Role::Local => {}
         }
     }
@@ -92,25 +92,4 @@ pub fn plan(program: &Program, layouts: &EntityMap<BufferId, Layout>) -> MemoryP
 /// Bytes of a buffer with the padding of its layout.
 pub fn size_bytes(buffer: &Buffer, layout: &Layout) -> usize {
     (layout.count(buffer.ty.shape.dims()) * buffer.ty.dtype.size_bits()).div_ceil(8)
-}
-
-/// Whether a kernel uses an element of a tensor as an index.
-fn has_runtime_indices(program: &Program) -> bool {
-    program.kernels.iter().any(|kernel| {
-        let mut indices = Vec::new();
-        for load in nest::loads(kernel) {
-            if let Expr::Load { index, .. } = kernel.exprs.get(load) {
-                indices.extend(index.iter().copied());
-            }
-        }
-        for stmt in &kernel.body {
-            stmt.walk(&mut |stmt| {
-                if let crate::loops::Stmt::Store { index, .. } = stmt {
-                    indices.extend(index.iter().copied());
-                }
-            });
-        }
-        indices.retain(|&index| kernel.exprs.dtype(index) == DType::I64);
-        nest::reachable(kernel, indices).into_iter().any(|id| matches!(kernel.exprs.get(id), Expr::Load { .. }))
-    })
 }

@@ -203,7 +203,7 @@ pub struct OptArgs {
 pub enum EmitKind {
     /// NAME.o
     Object,
-    /// NAME.a
+    /// libNAME.a
     Staticlib,
     /// NAME.h, and mcc.h that it includes
     Header,
@@ -296,7 +296,8 @@ impl BuildArgs {
             let declared: BTreeMap<String, Option<DeclaredType>> = declared_inputs(&Model::open(model)?)?.into_iter().collect();
             let constants = self.constant.iter().map(|(name, value)| {
                 let ty = declared.get(name).and_then(Option::as_ref);
-                let tensor = constant(value, ty).map_err(|error| error.context(format!("in --constant {name}")))?;
+                let shape = options.import.shapes.get(name).map(|dims| Shape::new(dims.clone()));
+                let tensor = constant(value, ty, shape).map_err(|error| error.context(format!("in --constant {name}")))?;
                 Ok((name.clone(), tensor))
             });
             unique("constant", &constants.collect::<Result<Vec<_>>>()?, &mut options.import.constants)?;
@@ -318,8 +319,8 @@ fn unique<T: Clone>(option: &str, pairs: &[(String, T)], map: &mut BTreeMap<Stri
     Ok(())
 }
 
-/// The value of `--constant` for an input of this declared type.
-fn constant(text: &str, declared: Option<&DeclaredType>) -> Result<Tensor> {
+/// The value of `--constant` for an input of this declared type, whose shape `--shape` may give.
+fn constant(text: &str, declared: Option<&DeclaredType>, given: Option<Shape>) -> Result<Tensor> {
     if Path::new(text).extension().is_some_and(|extension| extension == "npy") {
         let tensor = npy::read(Path::new(text))?;
         return match declared {
@@ -331,15 +332,15 @@ fn constant(text: &str, declared: Option<&DeclaredType>) -> Result<Tensor> {
     let list = text.trim().trim_start_matches('[').trim_end_matches(']');
     let numbers: Vec<Number> =
         list.split(',').filter(|_| !list.is_empty()).map(|word| number(word.trim(), declared.dtype)).collect::<Result<_>>()?;
-    let shape = match declared.known() {
-        Some(ty) if ty.shape.count() == numbers.len() => ty.shape,
-        Some(ty) => bail!("the input is {ty}, {} numbers are given", numbers.len()),
+    let shape = match given.or_else(|| declared.known().map(|ty| ty.shape)) {
+        Some(shape) if shape.checked_count() == Some(numbers.len()) => shape,
+        Some(shape) => bail!("the input is {}{shape}, {} numbers are given", declared.dtype, numbers.len()),
         None => match declared.dims.as_deref() {
             Some([_]) => Shape::new([numbers.len()]),
             Some(dims) if numbers.len() == 1 && dims.iter().all(|dim| !matches!(dim, DeclaredDim::Known(known) if *known != 1)) => {
                 Shape::new(vec![1; dims.len()])
             }
-            _ => return Err(Error::new(format!("the shape of the input, {declared}, is not known")).help("give a .npy file")),
+            _ => return Err(Error::new(format!("the shape of the input, {declared}, is not known")).help("give a --shape or a .npy file")),
         },
     };
     Ok(Tensor::from_numbers(TensorType::new(declared.dtype, shape), numbers))

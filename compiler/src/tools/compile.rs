@@ -48,7 +48,10 @@ fn write(args: &CompileArgs, compilation: &Compilation) -> Result<()> {
                 files.push((object.clone(), linked.object()));
                 continue;
             }
-            EmitKind::Staticlib => ("a", linked.static_library()),
+            EmitKind::Staticlib => {
+                files.push((library_path(&object), linked.static_library()));
+                continue;
+            }
             EmitKind::Header => {
                 files.push((object.with_file_name("mcc.h"), mcc_runtime::HEADER.as_bytes().to_vec()));
                 ("h", linked.header().into_bytes())
@@ -104,6 +107,14 @@ fn object_path(output: Option<&Path>, name: &str) -> PathBuf {
     }
 }
 
+/// Where the static library goes: where linkers look for it, unless the object's path is that of a library.
+fn library_path(object: &Path) -> PathBuf {
+    if object.extension().is_some_and(|extension| extension == "a" || extension == "lib") {
+        return object.to_path_buf();
+    }
+    object.with_file_name(format!("lib{}.a", object.file_stem().unwrap_or_default().to_string_lossy()))
+}
+
 /// One rule in the syntax of make.
 fn depfile(targets: &[&Path], dependencies: &[PathBuf]) -> String {
     let escape = |path: &Path| -> String {
@@ -130,6 +141,9 @@ mod tests {
     fn outputs_lie_beside_the_object() {
         for (output, expected) in [(None, "net.o"), (Some("a.obj"), "a.obj"), (Some("build/"), "build/net.o"), (Some("b/a"), "b/a.o")] {
             assert_eq!(object_path(output.map(Path::new), "net"), Path::new(expected));
+        }
+        for (object, expected) in [("a.o", "liba.a"), ("build/net.o", "build/libnet.a"), ("b/a.lib", "b/a.lib"), ("a.a", "a.a")] {
+            assert_eq!(library_path(Path::new(object)), Path::new(expected));
         }
     }
 

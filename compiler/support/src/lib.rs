@@ -3,6 +3,7 @@
 pub mod entity;
 pub mod error;
 pub mod random;
+pub mod sums;
 pub mod tensor;
 pub mod text;
 pub mod types;

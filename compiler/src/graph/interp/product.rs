@@ -1,9 +1,9 @@
 //! Sums of products: contractions and convolutions.
 
-use mcc_support::{Tensor, TensorType};
+use mcc_support::{Tensor, TensorType, sums};
 
 use super::elements::Num;
-use super::reduce::{Tap, taps, visit_rows};
+use super::reduce::{Tap, rows, taps};
 use crate::graph::op::{Contraction, Conv};
 
 pub fn contract(contraction: &Contraction, a: &Tensor, b: &Tensor, ty: &TensorType) -> Tensor {
@@ -17,7 +17,7 @@ struct Axis {
     strides: [usize; 3],
 }
 
-fn contract_in<N: Num>(contraction: &Contraction, a: &Tensor, b: &Tensor, ty: &TensorType) -> Tensor {
+fn contract_in<N: Product>(contraction: &Contraction, a: &Tensor, b: &Tensor, ty: &TensorType) -> Tensor {
     let sides = [(&contraction.lhs, a.shape()), (&contraction.rhs, b.shape()), (&contraction.out, &ty.shape)];
     let mut labels: Vec<u8> = contraction.out.clone();
     labels.extend(contraction.lhs.iter().chain(&contraction.rhs).filter(|label| !contraction.out.contains(label)));
@@ -36,40 +36,73 @@ fn contract_in<N: Num>(contraction: &Contraction, a: &Tensor, b: &Tensor, ty: &T
         }
         if index < contraction.out.len() { kept.push(axis) } else { summed.push(axis) }
     }
-    // The innermost loop runs over the last axis of the result, so that lhs is one number in it wherever it can be.
-    let inner = kept.pop().unwrap_or(Axis { extent: 1, strides: [0; 3] });
     let (lhs, rhs) = (N::load(a), N::load(b));
     let mut out = vec![N::ZERO; ty.shape.count()];
-    for_each_offset(&kept, &mut |outer| {
-        for_each_offset(&summed, &mut |term| {
-            let (x, y) = (&lhs[outer[0] + term[0]..], &rhs[outer[1] + term[1]..]);
-            let row = &mut out[outer[2]..];
-            match inner.strides {
-                [0, 1, _] => axpy(&mut row[..inner.extent], x[0], &y[..inner.extent]),
-                [1, 0, _] => axpy(&mut row[..inner.extent], y[0], &x[..inner.extent]),
-                [i, j, k] => {
-                    for at in 0..inner.extent {
-                        row[at * k] = row[at * k].add(x[at * i].mul(y[at * j]));
-                    }
-                }
+    // The innermost loop is the longer of the last axis of the result, if one factor is the same all along it and the others are
+    // dense, and the longest that is summed.
+    summed.sort_by_key(|axis| axis.extent);
+    let is_row = |axis: &Axis| matches!(axis.strides, [0, 1, 1] | [1, 0, 1]);
+    let longest = summed.last().map_or(1, |axis| axis.extent);
+    if let Some(row) = kept.pop_if(|axis| is_row(axis) && axis.extent >= longest) {
+        let terms = offsets(&summed);
+        for outer in offsets(&kept) {
+            let sums = &mut out[outer[2]..][..row.extent];
+            for term in &terms {
+                let (x, y) = (&lhs[outer[0] + term[0]..], &rhs[outer[1] + term[1]..]);
+                let (factor, terms) = if row.strides[0] == 0 { (x[0], y) } else { (y[0], x) };
+                N::add_scaled(sums, factor, &terms[..row.extent]);
             }
-        });
-    });
+        }
+    } else {
+        let inner = summed.pop().unwrap_or(Axis { extent: 1, strides: [0; 3] });
+        let terms = offsets(&summed);
+        for outer in offsets(&kept) {
+            for term in &terms {
+                let (x, y) = (&lhs[outer[0] + term[0]..], &rhs[outer[1] + term[1]..]);
+                let dot = N::dot(x, inner.strides[0], y, inner.strides[1], inner.extent);
+                out[outer[2]] = out[outer[2]].add(dot);
+            }
+        }
+    }
     N::store(ty.clone(), out)
 }
 
-/// Calls `visit` with the offsets of every index of the axes. Not at all where one is empty.
-fn for_each_offset(axes: &[Axis], visit: &mut impl FnMut([usize; 3])) {
-    let extents: mcc_support::Shape = axes.iter().map(|axis| axis.extent).collect();
-    extents.for_each_index(|index| {
-        let offset = |side: usize| index.iter().zip(axes).map(|(at, axis)| at * axis.strides[side]).sum();
-        visit([offset(0), offset(1), offset(2)]);
-    });
+/// The offsets of every index of the axes in lhs, rhs and result, in row-major order. None where an axis is empty.
+fn offsets(axes: &[Axis]) -> Vec<[usize; 3]> {
+    axes.iter().fold(vec![[0; 3]], |outer, axis| {
+        let at = |from: [usize; 3], index: usize| [0, 1, 2].map(|side| from[side] + index * axis.strides[side]);
+        outer.into_iter().flat_map(|from| (0..axis.extent).map(move |index| at(from, index))).collect()
+    })
 }
 
-fn axpy<N: Num>(row: &mut [N], factor: N, terms: &[N]) {
-    for (sum, &term) in row.iter_mut().zip(terms) {
-        *sum = sum.add(factor.mul(term));
+/// The inner loops, which are in another crate because that is optimized.
+trait Product: Num {
+    fn add_scaled(sums: &mut [Self], factor: Self, terms: &[Self]);
+    fn add_scaled_rows(sums: &mut [Self], factor: Self, terms: &[Self], rows: &[Tap], row: &[Tap]);
+    fn dot(a: &[Self], a_step: usize, b: &[Self], b_step: usize, count: usize) -> Self;
+}
+
+impl Product for f64 {
+    fn add_scaled(sums: &mut [Self], factor: Self, terms: &[Self]) {
+        sums::add_scaled_f64(sums, factor, terms);
+    }
+    fn add_scaled_rows(sums: &mut [Self], factor: Self, terms: &[Self], rows: &[Tap], row: &[Tap]) {
+        sums::add_scaled_rows_f64(sums, factor, terms, rows, row);
+    }
+    fn dot(a: &[Self], a_step: usize, b: &[Self], b_step: usize, count: usize) -> Self {
+        sums::dot_f64(a, a_step, b, b_step, count)
+    }
+}
+
+impl Product for i64 {
+    fn add_scaled(sums: &mut [Self], factor: Self, terms: &[Self]) {
+        sums::add_scaled_i64(sums, factor, terms);
+    }
+    fn add_scaled_rows(sums: &mut [Self], factor: Self, terms: &[Self], rows: &[Tap], row: &[Tap]) {
+        sums::add_scaled_rows_i64(sums, factor, terms, rows, row);
+    }
+    fn dot(a: &[Self], a_step: usize, b: &[Self], b_step: usize, count: usize) -> Self {
+        sums::dot_i64(a, a_step, b, b_step, count)
     }
 }
 
@@ -77,7 +110,7 @@ pub fn conv(conv: &Conv, x: &Tensor, weights: &Tensor, ty: &TensorType) -> Tenso
     if ty.dtype.is_float() { conv_in::<f64>(conv, x, weights, ty) } else { conv_in::<i64>(conv, x, weights, ty) }
 }
 
-fn conv_in<N: Num>(conv: &Conv, x: &Tensor, weights: &Tensor, ty: &TensorType) -> Tensor {
+fn conv_in<N: Product>(conv: &Conv, x: &Tensor, weights: &Tensor, ty: &TensorType) -> Tensor {
     let (input, factors) = (N::load(x), N::load(weights));
     let mut out = vec![N::ZERO; ty.shape.count()];
     let (channels, filters) = (x.shape()[1], weights.shape()[0]);
@@ -95,8 +128,7 @@ fn conv_in<N: Num>(conv: &Conv, x: &Tensor, weights: &Tensor, ty: &TensorType) -
                 taps(spatial_out[axis], spatial_in[axis], position, conv.strides[axis], conv.input_dilations[axis])
             })
             .collect();
-        let steps = |pair: &[Tap]| (pair[1].result - pair[0].result, pair[1].operand - pair[0].operand);
-        let row_is_dense = pairs.last().is_some_and(|row| row.windows(2).all(|pair| steps(pair) == (1, 1)));
+        let (rows, row) = rows(&pairs, spatial_out, spatial_in);
         for batch in 0..x.shape()[0] {
             for filter in 0..filters {
                 let result = &mut out[(batch * filters + filter) * image_out..][..image_out];
@@ -104,17 +136,7 @@ fn conv_in<N: Num>(conv: &Conv, x: &Tensor, weights: &Tensor, ty: &TensorType) -
                     let factor = factors[(filter * group_channels + channel) * tap_count + tap];
                     let from = filter / group_filters * group_channels + channel;
                     let image = &input[(batch * channels + from) * image_in..][..image_in];
-                    visit_rows(&pairs, spatial_out, spatial_in, |to, from, row| match row {
-                        [first, .., last] if row_is_dense => {
-                            let (to, from) = (to + first.result, from + first.operand);
-                            axpy(&mut result[to..to + row.len()], factor, &image[from..=from + last.operand - first.operand]);
-                        }
-                        _ => {
-                            for &Tap { result: at, operand } in row {
-                                result[to + at] = result[to + at].add(factor.mul(image[from + operand]));
-                            }
-                        }
-                    });
+                    N::add_scaled_rows(result, factor, image, &rows, &row);
                 }
             }
         }

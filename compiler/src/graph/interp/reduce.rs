@@ -83,12 +83,8 @@ fn scan_in<N: Num>(kind: ReduceFn, axis: usize, exclusive: bool, reverse: bool, 
     N::store(x.ty().clone(), elements)
 }
 
-/// A cell of a window that exists: where it counts, and where it lies. Indices along one axis, or offsets in the last one.
-#[derive(Clone, Copy)]
-pub struct Tap {
-    pub result: usize,
-    pub operand: usize,
-}
+/// A cell of a window that exists, by its indices along one axis: of the window in the result, of the cell in the operand.
+pub type Tap = (usize, usize);
 
 /// For each index of a result axis, the element of the operand at `index · stride + position` of the axis spread by `spread`,
 /// where there is one.
@@ -97,30 +93,21 @@ pub fn taps(result: usize, operand: usize, position: i128, stride: usize, spread
     let tap = |index: usize| {
         let at = i128::from(index as u64) * stride + position;
         let inside = at % spread == 0 && (0..i128::from(operand as u64)).contains(&(at / spread));
-        inside.then(|| Tap { result: index, operand: (at / spread) as usize })
+        inside.then(|| (index, (at / spread) as usize))
     };
     // `at / spread` rounds towards zero: a negative `at` that divides is negative still, so is outside.
     (0..result).filter_map(tap).collect()
 }
 
-/// Calls `visit` for every row of pairs: with the offset of the row in the result and in the operand, and the pairs along it.
-pub fn visit_rows(pairs: &[Vec<Tap>], result: &[usize], operand: &[usize], mut visit: impl FnMut(usize, usize, &[Tap])) {
-    let Some((row, outer)) = pairs.split_last() else { return visit(0, 0, &[Tap { result: 0, operand: 0 }]) };
-    match outer {
-        [] => visit(0, 0, row),
-        [lines] => lines.iter().for_each(|line| visit(line.result * result[1], line.operand * operand[1], row)),
-        _ => {
-            let counts: Shape = outer.iter().map(Vec::len).collect();
-            counts.for_each_index(|index| {
-                let (mut to, mut from) = (0, 0);
-                for (axis, &at) in index.iter().enumerate() {
-                    to = to * result[axis] + outer[axis][at].result;
-                    from = from * operand[axis] + outer[axis][at].operand;
-                }
-                visit(to * result[outer.len()], from * operand[outer.len()], row);
-            });
-        }
-    }
+/// From the pairs along each axis the offsets of the rows, each along the last axis, and the pairs in a row.
+pub fn rows(pairs: &[Vec<Tap>], result: &[usize], operand: &[usize]) -> (Vec<Tap>, Vec<Tap>) {
+    let Some((row, outer)) = pairs.split_last() else { return (vec![(0, 0)], vec![(0, 0)]) };
+    let rows = outer.iter().enumerate().fold(vec![(0, 0)], |rows, (axis, pairs)| {
+        let (result, operand) = (result[axis + 1], operand[axis + 1]);
+        let at = move |(to, from): Tap, &(a, b): &Tap| ((to + a) * result, (from + b) * operand);
+        rows.into_iter().flat_map(|offset| pairs.iter().map(move |pair| at(offset, pair))).collect()
+    });
+    (rows, row.clone())
 }
 
 pub fn window(kind: ReduceFn, window: &Window, x: &Tensor, ty: &TensorType) -> Tensor {
@@ -149,10 +136,11 @@ fn for_each_cell(window: &Window, operand: &Shape, result: &Shape, mut visit: im
                 taps(result[axis], operand[axis], position, window.strides[axis], 1)
             })
             .collect();
+        let (rows, row) = rows(&pairs, result, operand);
         for image in 0..images {
-            visit_rows(&pairs, result, operand, |to, from, row| {
-                row.iter().for_each(|tap| visit(image * size_out + to + tap.result, image * size_in + from + tap.operand));
-            });
+            for (to, from) in &rows {
+                row.iter().for_each(|(a, b)| visit(image * size_out + to + a, image * size_in + from + b));
+            }
         }
     });
 }

@@ -4,11 +4,10 @@ use mcc_support::{DType, TensorType, bug};
 
 use super::nest::Nest;
 use super::{Operand, Source, elementwise};
-use crate::graph::{Op, PadMode};
-use crate::loops::BufferId;
-use crate::loops::expr::{Binary, ExprId};
+use crate::graph::{Op, PadMode, ReduceFn};
+use crate::loops::expr::{Binary, Expr, ExprId, Exprs};
 use crate::loops::linear::{Atom, Linear};
-use crate::loops::scalar;
+use crate::loops::{BufferId, STATUS_CLAMPED, Stmt, scalar};
 
 /// The element of the result.
 pub fn value(nest: &mut Nest, op: &Op, operands: &[Operand<'_>]) -> ExprId {
@@ -120,14 +119,7 @@ fn pad_source(nest: &mut Nest, mode: PadMode, at: Linear, extent: i64) -> Linear
 fn wrapped(nest: &mut Nest, at: ExprId, extent: usize) -> Linear {
     let exprs = nest.exprs();
     let dtype = exprs.dtype(at);
-    // So that the greatest unsigned values stay large.
-    let at = if dtype == DType::U64 {
-        let most = exprs.add(crate::loops::Expr::Const(DType::U64, i64::MAX as u64));
-        exprs.binary(Binary::Min, at, most)
-    } else {
-        at
-    };
-    let at = exprs.cast(DType::I64, at);
+    let at = signed(exprs, at);
     let (zero, count, last) = (exprs.int(0), exprs.int(extent as i64), exprs.int(extent as i64 - 1));
     let at = if dtype.is_signed() {
         let negative = exprs.binary(Binary::Lt, at, zero);
@@ -138,6 +130,37 @@ fn wrapped(nest: &mut Nest, at: ExprId, extent: usize) -> Linear {
     };
     let above = exprs.binary(Binary::Max, zero, at);
     Linear::atom(Atom::Expr(exprs.binary(Binary::Min, last, above)))
+}
+
+/// Counts the indices that are outside of an axis (negative ones count from its end) and stores the status if there is one.
+pub fn check_indices(nest: &mut Nest, indices: &Operand<'_>, extent: usize, status: BufferId) {
+    let mut axes = Vec::new();
+    let index: Vec<Linear> =
+        indices.shape.iter().enumerate().map(|(axis, &extent)| nest.reduce_axis(format!("r{axis}"), extent, &mut axes)).collect();
+    let at = nest.load(indices, &index);
+    let exprs = nest.exprs();
+    let at = signed(exprs, at);
+    let (least, count, zero, one) = (exprs.int(-(extent as i64)), exprs.int(extent as i64), exprs.int(0), exprs.int(1));
+    let below = exprs.binary(Binary::Lt, at, least);
+    let above = exprs.binary(Binary::Le, count, at);
+    let outside = exprs.binary(Binary::Or, below, above);
+    let term = exprs.select(outside, one, zero);
+    let total = nest.reduce(ReduceFn::Sum, &axes, term, DType::I64);
+    let exprs = nest.exprs();
+    let guard = exprs.binary(Binary::Ne, total, zero);
+    let value = exprs.add(Expr::Const(DType::I32, u64::from(STATUS_CLAMPED)));
+    nest.statement(Stmt::Store { buffer: status, index: Vec::new(), value, guard: Some(guard) });
+}
+
+/// An index as an `i64`; the greatest unsigned values stay large.
+fn signed(exprs: &mut Exprs, at: ExprId) -> ExprId {
+    let at = if exprs.dtype(at) == DType::U64 {
+        let most = exprs.add(Expr::Const(DType::U64, i64::MAX as u64));
+        exprs.binary(Binary::Min, at, most)
+    } else {
+        at
+    };
+    exprs.cast(DType::I64, at)
 }
 
 /// One operand of a concatenation.

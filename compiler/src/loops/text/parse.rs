@@ -76,6 +76,7 @@ fn buffer(lexer: &mut Lexer<'_>) -> Result<Buffer> {
         "input" => Role::Input(lexer.int()?),
         "output" => Role::Output(lexer.int()?),
         "constant" => Role::Constant(read_tensor(lexer, &ty)?),
+        "status" => Role::Status,
         "temporary" => Role::Temporary,
         "local" => Role::Local,
         other => return Err(lexer.error(format!("a buffer is not '{other}'"))),

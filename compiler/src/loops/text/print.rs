@@ -32,6 +32,7 @@ fn print(program: &Program, full: bool, out: &mut dyn Write) -> fmt::Result {
             Role::Input(place) => writeln!(out, "input {place}")?,
             Role::Output(place) => writeln!(out, "output {place}")?,
             Role::Constant(tensor) => writeln!(out, "constant {}", tensor_text(tensor, full))?,
+            Role::Status => writeln!(out, "status")?,
             Role::Temporary => writeln!(out, "temporary")?,
             Role::Local => writeln!(out, "local")?,
         }

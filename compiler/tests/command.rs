@@ -1,0 +1,232 @@
+//! The command as its user meets it: files, exit codes, messages, protocols.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use mcc::npy;
+use mcc::onnx::proto::{
+    DimValue, DimensionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, TensorShapeProto, TensorTypeProto,
+    TypeProto, TypeValue, ValueInfoProto,
+};
+use mcc_support::Tensor;
+use prost::Message;
+
+/// `y = tanh(x · w) + x` for `x: f32[n,4]`.
+fn model() -> Vec<u8> {
+    let dim = |value| DimensionProto { value: Some(value), denotation: None };
+    let shape = TensorShapeProto { dim: vec![dim(DimValue::Param("n".to_string())), dim(DimValue::Value(4))] };
+    let ty = TypeValue::Tensor(TensorTypeProto { elem_type: Some(1), shape: Some(shape) });
+    let value = |name: &str| ValueInfoProto {
+        name: Some(name.to_string()),
+        r#type: Some(TypeProto { value: Some(ty.clone()), denotation: None }),
+        ..Default::default()
+    };
+    let node = |operator: &str, inputs: &[&str], output: &str| NodeProto {
+        op_type: Some(operator.to_string()),
+        input: inputs.iter().map(|input| input.to_string()).collect(),
+        output: vec![output.to_string()],
+        ..Default::default()
+    };
+    let weights = TensorProto {
+        name: Some("w".to_string()),
+        data_type: Some(1),
+        dims: vec![4],
+        float_data: vec![0.0, 1.0, 2.0, 3.0],
+        ..Default::default()
+    };
+    ModelProto {
+        ir_version: Some(8),
+        opset_import: vec![OperatorSetIdProto { domain: None, version: Some(17) }],
+        graph: Some(GraphProto {
+            node: vec![node("Mul", &["x", "w"], "a"), node("Tanh", &["a"], "b"), node("Add", &["b", "x"], "y")],
+            initializer: vec![weights],
+            input: vec![value("x")],
+            output: vec![value("y")],
+            ..Default::default()
+        }),
+        ..Default::default()
+    }
+    .encode_to_vec()
+}
+
+/// A folder with the model as `net.onnx`.
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("net.onnx"), model()).unwrap();
+    folder
+}
+
+fn mcc(folder: &Path, args: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_mcc")).current_dir(folder).args(args.split_whitespace()).output().unwrap()
+}
+
+fn succeed(folder: &Path, args: &str) -> (String, String) {
+    let out = mcc(folder, args);
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    assert!(out.status.success(), "mcc {args}: {}\n{}", out.status, text(&out.stderr));
+    (text(&out.stdout), text(&out.stderr))
+}
+
+fn files(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn compiles_to_files_beside_each_other() {
+    let folder = folder();
+    let folder = folder.path();
+    let (out, err) = succeed(folder, "net.onnx --dim n=3");
+    assert_eq!(out, "");
+    for line in ["net for ", "arena ", "weights ", "code ", "stack "] {
+        assert!(err.contains(line), "{err}");
+    }
+    assert_eq!(files(folder), ["mcc.h", "net.h", "net.json", "net.o", "net.onnx"]);
+    let manifest: serde_json::Value = serde_json::from_slice(&fs::read(folder.join("net.json")).unwrap()).unwrap();
+    assert_eq!(manifest["inputs"][0]["shape"], serde_json::json!([3, 4]));
+    assert_eq!(manifest["options"]["dims"]["n"], 3);
+
+    let all = "object,staticlib,header,manifest,graph,loops,decisions,plan,kernel,asm";
+    let (out, err) = succeed(folder, &format!("net.onnx --dim n=3 -q -o build/ --name other --target aarch64 --emit {all} --depfile net.d"));
+    assert_eq!((out.as_str(), err.as_str()), ("", ""));
+    let extensions = ["asm", "decisions.json", "graph", "h", "json", "kernel", "loops", "o", "plan"];
+    let expected: Vec<String> = ["libother.a".to_string(), "mcc.h".to_string()]
+        .into_iter()
+        .chain(extensions.iter().map(|extension| format!("other.{extension}")))
+        .collect();
+    assert_eq!(files(&folder.join("build")), expected);
+    let rule = fs::read_to_string(folder.join("net.d")).unwrap();
+    assert!(rule.starts_with("build/other.o ") && rule.ends_with(": \\\n  net.onnx\n"), "{rule}");
+}
+
+/// The bytes depend on the model and the options, not on folder, home or locale.
+#[test]
+fn the_same_bytes_anywhere() {
+    let (one, other) = (folder(), folder());
+    succeed(one.path(), "net.onnx --shape x=2,4 --target x86_64");
+    let path = one.path().join("net.onnx");
+    let status = Command::new(env!("CARGO_BIN_EXE_mcc"))
+        .current_dir(other.path())
+        .args([path.to_str().unwrap(), "--shape", "x=2,4", "--target", "x86_64", "-o", "deep/er/net.o"])
+        .env_clear()
+        .env("HOME", "/nowhere")
+        .env("LC_ALL", "tr_TR.UTF-8")
+        .status()
+        .unwrap();
+    assert!(status.success());
+    for file in ["net.o", "net.h", "net.json"] {
+        assert_eq!(fs::read(one.path().join(file)).unwrap(), fs::read(other.path().join("deep/er").join(file)).unwrap(), "{file}");
+    }
+}
+
+/// Exit code 1 for what is wrong with the model, 2 for the command line; nothing is written then.
+#[test]
+fn errors_say_what_to_do_and_write_nothing() {
+    let folder = folder();
+    let folder = folder.path();
+    fs::write(folder.join("text.onnx"), "hello\n").unwrap();
+    fs::create_dir(folder.join("net.h")).unwrap();
+    let before = files(folder);
+    for (args, code, message) in [
+        ("net.onnx", 1, "--dim n="),
+        ("net.onnx --dim m=3", 1, "'m'"),
+        ("net.onnx --dim n=3 --target vax", 1, "aarch64-none"),
+        ("net.onnx --dim n=3 --cpu 8086", 1, "x86-64-v3"),
+        ("net.onnx --dim n=3 --name 3d", 1, "C identifier"),
+        ("net.onnx --dim n=3 --constant x=1,2", 1, "x"),
+        ("net.onnx --dim n=3", 1, "net.h"),
+        ("text.onnx", 1, "a text file"),
+        ("missing.onnx", 1, "missing.onnx"),
+        ("run net.onnx --dim n=3 --input z=net.onnx", 1, "net.onnx"),
+        ("opt --run no-such-pass text.onnx", 1, "hello"),
+        ("check net.onnx", 1, "--dim n="),
+        ("", 2, "Usage"),
+        ("net.onnx --no-such-option", 2, "--no-such-option"),
+        ("net.onnx --shape x", 2, "equals sign"),
+        ("net.onnx --emit nothing", 2, "staticlib"),
+        ("net.onnx --stop-after nowhere", 2, "import"),
+    ] {
+        let out = mcc(folder, args);
+        let text = String::from_utf8(out.stderr).unwrap();
+        assert_eq!(out.status.code(), Some(code), "mcc {args}: {text}");
+        assert!(text.contains(message), "mcc {args}: {text}");
+        assert!(out.stdout.is_empty(), "mcc {args}");
+        assert_eq!(files(folder), before, "mcc {args}");
+    }
+}
+
+/// Every form of the model gives the same outputs.
+#[test]
+fn runs_at_every_level() {
+    let folder = folder();
+    let folder = folder.path();
+    let x = Tensor::from_elements(vec![3, 4], &[0.5f32, -1.0, 2.0, 0.0, 1.0, 1.0, 1.0, 1.0, -0.5, 0.25, -0.125, 3.0]);
+    fs::write(folder.join("x.npy"), npy::write(&x)).unwrap();
+    let mut outputs = Vec::new();
+    for level in ["graph", "loops", "kernel", "machine"] {
+        let (out, _) = succeed(folder, &format!("run net.onnx --dim n=3 --input x=x.npy --at {level} --output {level}"));
+        assert!(out.starts_with("y: f32[3,4] [0.5, "), "{out}");
+        outputs.push(npy::read(&folder.join(level).join("y.npy")).unwrap().elements::<f32>());
+    }
+    for output in &outputs {
+        for (i, (&x, &y)) in x.elements::<f32>().iter().zip(output).enumerate() {
+            let expected = libm::tanhf(x * (i % 4) as f32) + x;
+            assert!((y - expected).abs() <= 1e-6, "{y} where {expected} is right");
+        }
+    }
+    let random = |seed: u32| succeed(folder, &format!("run net.onnx --dim n=3 --seed {seed}")).0;
+    assert_eq!(random(1), random(1));
+    assert_ne!(random(1), random(2));
+    let (out, _) = succeed(folder, "run net.onnx --constant x=1,2,3,4 --shape x=1,4");
+    assert!(out.starts_with("y: f32[1,4] [1.0, "), "{out}");
+}
+
+#[test]
+fn prints_stages_and_times() {
+    let folder = folder();
+    let folder = folder.path();
+    let before = files(folder);
+    let (out, err) = succeed(folder, "net.onnx --dim n=3 --print-after passes --print-after realize --stop-after realize --time");
+    assert!(out.starts_with("; after passes\n") && out.contains("\n; after realize\n"), "{out}");
+    assert!(err.contains("lower ") && err.contains("total ") && !err.contains("codegen"), "{err}");
+    assert_eq!(files(folder), before);
+    fs::write(folder.join("net.graph"), out.split("; after realize").next().unwrap()).unwrap();
+    let (again, _) = succeed(folder, "opt --run deployment net.graph");
+    assert_eq!(format!("; after passes\n{again}").trim_end(), fs::read_to_string(folder.join("net.graph")).unwrap().trim_end());
+    for (list, entry) in [("ops", "LayerNormalization"), ("targets", "x86_64-pc-windows-msvc")] {
+        assert!(succeed(folder, list).0.contains(entry));
+    }
+}
+
+/// The protocol of workers that are timed beside other engines.
+#[test]
+fn bench_answers_as_a_worker() {
+    let folder = folder();
+    let folder = folder.path();
+    fs::create_dir(folder.join("in")).unwrap();
+    fs::write(folder.join("in/0.npy"), npy::write(&Tensor::from_elements(vec![2, 4], &[1.0f32; 8]))).unwrap();
+    fs::write(folder.join("in/index.json"), r#"[{"name": "x", "shape": [2, 4], "dtype": "float32", "file": "0.npy"}]"#).unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_mcc"))
+        .current_dir(folder)
+        .args(["bench", "net.onnx", "--dim", "n=2", "--worker", "--inputs", "in", "--threads", "1"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut next = || lines.next().unwrap().unwrap();
+    assert_eq!(next(), "READY {}");
+    let mut stdin = child.stdin.take().unwrap();
+    for _ in 0..2 {
+        stdin.write_all(b"run 0.01\n").unwrap();
+        let times: Vec<u64> = serde_json::from_str(&next()).unwrap();
+        assert!(times.iter().sum::<u64>() > 1_000_000 && times.len() > 1, "{times:?}");
+    }
+    stdin.write_all(b"quit\n").unwrap();
+    assert!(child.wait().unwrap().success());
+    assert!(succeed(folder, "bench net.onnx --dim n=2 --seconds 0.05").0.starts_with("median "));
+}

@@ -1,0 +1,221 @@
+//! Damaged models: whatever is wrong with a file, it is refused with an error or means something; mcc neither panics nor hangs.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use mcc::graph::interp;
+use mcc::import::{ImportOptions, import_all_errors};
+use mcc::onnx::proto::{AttributeProto, DimValue, DimensionProto, GraphProto, ModelProto, TensorProto, TypeValue};
+use mcc::onnx::{ExternalFiles, Model, flatten, tensor};
+use mcc::ops;
+use mcc_support::Tensor;
+use mcc_support::random::Random;
+use mcc_tests::data;
+use prost::Message;
+
+/// Graphs with larger values are not run.
+const RUN_BYTES: usize = 1 << 22;
+const ROUNDS: usize = 1000;
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// A model and inputs for it.
+struct Sample {
+    name: String,
+    bytes: Vec<u8>,
+    inputs: Vec<PathBuf>,
+}
+
+fn samples() -> Vec<Sample> {
+    let tests = data::node_tests().into_iter().map(|test| (test.name, test.model, test.sets[0].inputs.clone()));
+    let cases = data::cases().into_iter().map(|case| (case.name.clone(), case.model(), Vec::new()));
+    let read = |(name, path, inputs): (String, PathBuf, Vec<PathBuf>)| Sample { name, bytes: fs::read(path).expect("a model"), inputs };
+    tests.chain(cases).map(read).filter(|sample| sample.bytes.len() < 1 << 16).collect()
+}
+
+/// Damage of the bytes: cut off, flipped bits, a stretch copied elsewhere.
+fn damage_bytes(bytes: &mut Vec<u8>, random: &mut Random) {
+    let length = bytes.len();
+    match random.below(3) {
+        0 => bytes.truncate(random.below(length)),
+        1 => (0..=random.below(2)).for_each(|_| bytes[random.below(length)] ^= 1 << random.below(8)),
+        _ => {
+            let count = random.below(length.min(16)) + 1;
+            let (from, to) = (random.below(length - count + 1), random.below(length - count + 1));
+            bytes.copy_within(from..from + count, to);
+        }
+    }
+}
+
+const INTEGERS: [i64; 16] = [0, 1, -1, 2, 3, -2, 5, 7, 64, -128, 1000, 1 << 31, 1 << 40, i64::MAX, i64::MIN, i64::MIN + 1];
+
+fn damage_attribute(attribute: &mut AttributeProto, random: &mut Random) {
+    let integer = |random: &mut Random| *random.pick(&INTEGERS);
+    match random.below(5) {
+        0 => attribute.r#type = Some(random.below(16) as i32),
+        1 => attribute.name = Some(random.pick(&["axis", "axes", "alpha", "kernel_shape", "to", "nothing"]).to_string()),
+        2 if attribute.f.is_some() => attribute.f = Some(*random.pick(&[0.0, -1.0, f32::NAN, f32::INFINITY, 1e30])),
+        3 if !attribute.ints.is_empty() => drop(attribute.ints.pop()),
+        _ if !attribute.ints.is_empty() => {
+            let index = random.below(attribute.ints.len());
+            attribute.ints[index] = integer(random);
+        }
+        _ => attribute.i = Some(integer(random)),
+    }
+}
+
+fn damage_tensor(tensor: &mut TensorProto, random: &mut Random) {
+    match random.below(3) {
+        0 => tensor.data_type = Some(random.below(28) as i32),
+        1 if !tensor.dims.is_empty() => {
+            let axis = random.below(tensor.dims.len());
+            tensor.dims[axis] = *random.pick(&INTEGERS);
+        }
+        _ => {
+            // Values of tensors often determine shapes.
+            tensor.dims = vec![1];
+            tensor.data_type = Some(7);
+            tensor.raw_data = None;
+            tensor.float_data.clear();
+            tensor.int32_data.clear();
+            tensor.int64_data = vec![*random.pick(&INTEGERS)];
+        }
+    }
+}
+
+fn damage_type(value: &mut Option<TypeValue>, random: &mut Random) {
+    let Some(TypeValue::Tensor(ty)) = value else { return };
+    match (random.below(3), &mut ty.shape) {
+        (0, _) | (_, None) => ty.elem_type = Some(random.below(28) as i32),
+        (1, Some(shape)) if !shape.dim.is_empty() => drop(shape.dim.pop()),
+        (_, Some(shape)) => {
+            let dim = *random.pick(&INTEGERS);
+            let dim = DimensionProto { value: Some(DimValue::Value(dim)), ..Default::default() };
+            let at = random.below(shape.dim.len() + 1);
+            if at == shape.dim.len() { shape.dim.push(dim) } else { shape.dim[at] = dim }
+        }
+    }
+}
+
+fn damage_graph(graph: &mut GraphProto, random: &mut Random) {
+    let names: Vec<String> = graph.input.iter().map(|input| input.name().to_string()).chain(graph.node.iter().flat_map(|node| node.output.clone())).collect();
+    let choice = random.below(8);
+    if choice == 0 && !graph.initializer.is_empty() {
+        let index = random.below(graph.initializer.len());
+        return damage_tensor(&mut graph.initializer[index], random);
+    }
+    if choice == 1 && !graph.input.is_empty() {
+        let index = random.below(graph.input.len());
+        if let Some(ty) = &mut graph.input[index].r#type {
+            return damage_type(&mut ty.value, random);
+        }
+    }
+    if graph.node.is_empty() {
+        return;
+    }
+    let index = random.below(graph.node.len());
+    let node = &mut graph.node[index];
+    let attribute = if node.attribute.is_empty() { None } else { Some(random.below(node.attribute.len())) };
+    match (choice, attribute) {
+        (2, _) if !node.input.is_empty() => {
+            let input = random.below(node.input.len());
+            node.input[input] = if random.chance(0.2) { String::new() } else { random.pick(&names).clone() };
+        }
+        (3, _) => drop(node.input.pop()),
+        (4, _) => {
+            let operators: Vec<&str> = ops::all().filter(|def| def.domain.is_empty()).map(|def| def.name).collect();
+            node.op_type = Some(random.pick(&operators).to_string());
+        }
+        (5, _) => node.input.push(random.pick(&names).clone()),
+        (_, Some(attribute)) => {
+            let attribute = &mut node.attribute[attribute];
+            match (&mut attribute.t, &mut attribute.g) {
+                (Some(tensor), _) if random.chance(0.8) => damage_tensor(tensor, random),
+                (_, Some(graph)) if random.chance(0.8) => damage_graph(graph, random),
+                _ => damage_attribute(attribute, random),
+            }
+        }
+        _ => node.attribute.push(AttributeProto {
+            name: Some(random.pick(&["axis", "axes", "pads", "keepdims"]).to_string()),
+            i: Some(*random.pick(&INTEGERS)),
+            ..Default::default()
+        }),
+    }
+}
+
+/// Damage of the structure: types, dims, attributes, edges, operators, versions.
+fn damage_model(bytes: &mut Vec<u8>, random: &mut Random) {
+    let Ok(mut model) = ModelProto::decode(bytes.as_slice()) else { return };
+    for _ in 0..=random.below(2) {
+        match &mut model.graph {
+            Some(graph) if random.chance(0.9) => damage_graph(graph, random),
+            _ => model.opset_import.iter_mut().for_each(|import| import.version = Some(random.below(29) as i64)),
+        }
+    }
+    *bytes = model.encode_to_vec();
+}
+
+/// What becomes of a model.
+#[derive(Default, Debug)]
+struct Tally {
+    refused: usize,
+    imported: usize,
+    run: usize,
+}
+
+fn attempt(sample: &Sample, bytes: Vec<u8>, tally: &mut Tally) {
+    tally.refused += 1;
+    let Ok(model) = Model::from_bytes(bytes) else { return };
+    let Ok(flat) = flatten(&model) else { return };
+    let read = |path: &PathBuf| {
+        let proto = TensorProto::decode(fs::read(path).expect("an input").as_slice()).ok()?;
+        tensor::tensor(&proto, &ExternalFiles::none()).ok()
+    };
+    let given = flat.inputs.iter().zip(&sample.inputs).filter_map(|(input, path)| Some((input.name.clone(), read(path)?)));
+    let given: BTreeMap<String, Tensor> = given.collect();
+    let mut options = ImportOptions::default();
+    for node in &flat.nodes {
+        for name in ops::shape_inputs(node.domain, node.operator).iter().filter_map(|&index| node.inputs.get(index)) {
+            if let Some(tensor) = given.get(name) {
+                options.constants.insert(name.clone(), tensor.clone());
+            }
+        }
+    }
+    let Ok((graph, _)) = import_all_errors(&model, &options) else { return };
+    tally.refused -= 1;
+    tally.imported += 1;
+    if graph.values.values().map(|value| value.ty.size_bytes()).sum::<usize>() > RUN_BYTES {
+        return;
+    }
+    let inputs = graph.inputs.iter().map(|(name, value)| {
+        let ty = graph.ty(*value);
+        given.get(name).filter(|tensor| tensor.ty() == ty).cloned().unwrap_or_else(|| Tensor::zeros(ty.clone()))
+    });
+    let outputs = interp::run(&graph, &inputs.collect::<Vec<_>>()).expect("inputs of the graph's own types");
+    assert_eq!(outputs.len(), graph.outputs.len());
+    tally.run += 1;
+}
+
+#[test]
+fn damaged_models_are_refused_or_mean_something() {
+    let samples = samples();
+    let mut random = Random::new(22);
+    let mut tally = Tally::default();
+    for round in 0..ROUNDS {
+        let sample = random.pick(&samples);
+        let mut bytes = sample.bytes.clone();
+        if round % 2 == 0 { damage_bytes(&mut bytes, &mut random) } else { damage_model(&mut bytes, &mut random) }
+        let start = Instant::now();
+        let result = catch_unwind(AssertUnwindSafe(|| attempt(sample, bytes.clone(), &mut tally)));
+        let took = start.elapsed();
+        if result.is_err() || took > LONGEST {
+            let path = std::env::temp_dir().join(format!("damaged-{round}.onnx"));
+            fs::write(&path, &bytes).expect("the temporary folder can be written");
+            panic!("round {round}, made of {}, took {took:?}; see {}", sample.name, path.display());
+        }
+    }
+    println!("{tally:?}");
+    assert!(tally.refused > ROUNDS / 4 && tally.run > ROUNDS / 20, "damage of both kinds: {tally:?}");
+}
