@@ -46,6 +46,7 @@ fn kind(fusion: &Fusion) -> &'static str {
         Fusion::Merge { .. } => "merge",
         Fusion::Interior { .. } => "interior",
         Fusion::Redirect { .. } => "redirect",
+        Fusion::Distribute { .. } => "distribute",
     }
 }
 
@@ -64,23 +65,26 @@ fn chosen_fusions_keep_results_and_their_plans_hold() {
         assert_eq!(check(&realized.program, &realized.plan), Vec::<String>::new(), "seed {seed}");
         assert!(realized.plan.arena_bytes >= realized.plan.lower_bound_bytes, "seed {seed}");
     });
-    assert!(counts.len() == 5 && reordered > 20, "{counts:?}, {reordered} reordered");
+    assert!(counts.len() == 6 && reordered > 20, "{counts:?}, {reordered} reordered");
 }
 
 /// Any fusion of kernels of which one reads what the other writes, and now and then of any two.
 fn draw(random: &mut Random, fuser: &Fuser) -> Fusion {
     let slots = fuser.order();
-    let consumer = *random.pick(&slots);
+    let slot = *random.pick(&slots);
+    let consumer = slot;
     let producers = if random.chance(0.8) { fuser.producers(consumer) } else { slots };
     let producer = if producers.is_empty() { consumer } else { *random.pick(&producers) };
     let written: Vec<String> = fuser.writes(consumer).iter().map(|&buffer| fuser.buffer(buffer).name.clone()).collect();
     let name = |slot| fuser.kernel(slot).expect("slots in order are filled").name.clone();
     let (producer, consumer) = (name(producer), name(consumer));
-    match random.below(5) {
+    let read: Vec<String> = fuser.reads(slot).iter().map(|&buffer| fuser.buffer(buffer).name.clone()).collect();
+    match random.below(6) {
         0 => Fusion::Inline { producer, consumer },
         1 => Fusion::Epilogue { producer, consumer },
         2 => Fusion::Merge { producer, consumer, depth: random.below(4) },
         3 => Fusion::Interior { producer, consumer },
+        4 if !read.is_empty() => Fusion::Distribute { from: random.pick(&read).clone(), consumer },
         _ => Fusion::Redirect { from: random.pick(&written).clone(), to: random.pick(&written).clone() },
     }
 }
@@ -103,5 +107,5 @@ fn whatever_fusion_is_not_refused_keeps_results() {
         check_results(seed, program, &fused, inputs, &fusions);
         assert!(fuse(program, &fusions).is_ok_and(|again| again == fused), "seed {seed}: not the same again");
     });
-    assert!(counts.len() == 5, "{counts:?}");
+    assert!(counts.len() == 6, "{counts:?}");
 }

@@ -24,6 +24,7 @@ pub fn choose(program: &Program) -> (Vec<Fusion>, Program) {
         &[
             Chooser::move_into_consumers,
             Chooser::work_on_results_before_they_are_stored,
+            Chooser::work_on_parts_before_they_are_stored,
             Chooser::compute_in_consumers,
             Chooser::join_elementwise,
         ],
@@ -104,6 +105,16 @@ impl Chooser {
             Some((producer, self.fuser.epilogue(producer, slot).ok()?))
         });
         self.take_epilogue(slot, taken)
+    }
+
+    /// The same where the results are stored in parts, as concatenations are.
+    fn work_on_parts_before_they_are_stored(&mut self, slot: usize) -> bool {
+        let parted = self.fuser.reads(slot).iter().copied().filter(|&buffer| self.fuser.writers(buffer).len() > 1);
+        let taken = parted.into_iter().find_map(|buffer| Some((buffer, self.fuser.distribute(buffer, slot).ok()?)));
+        let Some((from, change)) = taken else { return false };
+        self.fusions.push(Fusion::Distribute { from: self.fuser.buffer(from).name.clone(), consumer: self.name(slot) });
+        self.fuser.commit(change);
+        true
     }
 
     /// Elementwise work moves into all its consumers where none computes an element twice, all together read no more than storing

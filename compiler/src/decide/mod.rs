@@ -48,6 +48,8 @@ pub enum Fusion {
     Interior { producer: String, consumer: String },
     /// A kernel stores the same values to the buffers `from` and `to`: whoever reads `from` reads `to`, and `from` goes.
     Redirect { from: String, to: String },
+    /// Several kernels store parts of the buffer `from`: each does the consumer's elementwise work on its part before it stores it.
+    Distribute { from: String, consumer: String },
 }
 
 /// Order of a buffer's elements in memory: an index is taken apart into physical coordinates, the first outermost, which are dense.
@@ -106,6 +108,7 @@ impl fmt::Display for Fusion {
             Fusion::Merge { producer, consumer, depth } => write!(f, "merge {producer} and {consumer} under {depth} loops"),
             Fusion::Interior { producer, consumer } => write!(f, "store from {producer} inside of the border of {consumer}"),
             Fusion::Redirect { from, to } => write!(f, "read @{to} for @{from}"),
+            Fusion::Distribute { from, consumer } => write!(f, "do {consumer} before the parts of @{from} are stored"),
         }
     }
 }

@@ -8,11 +8,10 @@ use crate::loops::{BufferId, Program, Role};
 use crate::realize::fuse::nest;
 
 /// Names of the kernels in the order chosen: that of the program, or one found by always running the kernel after which least is
-/// live, where that lowers the peak.
+/// live, where that lowers the peak. What needs nothing that is computed (the borders of padded buffers) runs when it is needed.
 pub fn choose(program: &Program) -> Vec<String> {
     let graph = Dependences::of(program);
-    let as_given: Vec<usize> = (0..program.kernels.len()).collect();
-    let candidates = [as_given, graph.greedy(Greed::Live), graph.greedy(Greed::Peak)];
+    let candidates = [graph.greedy(Greed::First), graph.greedy(Greed::Live), graph.greedy(Greed::Peak)];
     // The first of equals: where nothing is won, the order of the model.
     let best = candidates.iter().min_by_key(|order| graph.peak(order)).expect("there are candidates");
     best.iter().map(|&kernel| program.kernels[kernel].name.clone()).collect()
@@ -21,6 +20,8 @@ pub fn choose(program: &Program) -> Vec<String> {
 /// What counts for the next kernel to run.
 #[derive(Clone, Copy)]
 enum Greed {
+    /// Its place in the program.
+    First,
     /// What is live after it.
     Live,
     /// What is live while it runs, then after it.
@@ -71,20 +72,33 @@ impl Dependences {
     }
 
     fn greedy(&self, greed: Greed) -> Vec<usize> {
-        let mut waits_for: Vec<usize> = self.before.iter().map(BTreeSet::len).collect();
-        let mut ready: BTreeSet<usize> = (0..waits_for.len()).filter(|&kernel| waits_for[kernel] == 0).collect();
+        let count = self.before.len();
+        let is_source = |kernel: usize| self.before[kernel].is_empty();
+        let mut waits_for: Vec<usize> =
+            self.before.iter().map(|before| before.iter().filter(|&&kernel| !is_source(kernel)).count()).collect();
+        let mut ready: BTreeSet<usize> = (0..count).filter(|&kernel| waits_for[kernel] == 0 && !is_source(kernel)).collect();
         let mut state = State::new(self);
-        let mut order = Vec::with_capacity(waits_for.len());
+        let mut order = Vec::with_capacity(count);
+        let mut done = vec![false; count];
+        // A kernel behind the sources that it is the first to need.
+        let with_sources = |kernel: usize, done: &[bool]| -> Vec<usize> {
+            let missing = self.before[kernel].iter().copied().filter(|&source| is_source(source) && !done[source]);
+            missing.chain([kernel]).collect()
+        };
         while let Some(kernel) = ready.iter().copied().min_by_key(|&kernel| {
-            let (during, after) = state.cost(self, kernel);
+            let (during, after) = state.cost(self, &with_sources(kernel, &done));
             match greed {
+                Greed::First => (kernel, 0, 0),
                 Greed::Live => (after, during, kernel),
                 Greed::Peak => (during, after, kernel),
             }
         }) {
             ready.remove(&kernel);
-            state.run(self, kernel);
-            order.push(kernel);
+            for next in with_sources(kernel, &done) {
+                state.run(self, next);
+                done[next] = true;
+                order.push(next);
+            }
             for &next in &self.after[kernel] {
                 waits_for[next] -= 1;
                 if waits_for[next] == 0 {
@@ -92,7 +106,9 @@ impl Dependences {
                 }
             }
         }
-        assert_eq!(order.len(), waits_for.len(), "kernels wait for each other in a circle");
+        // Sources that no kernel needs.
+        order.extend((0..count).filter(|&kernel| is_source(kernel) && !done[kernel]));
+        assert_eq!(order.len(), count, "kernels wait for each other in a circle");
         order
     }
 }
@@ -112,17 +128,18 @@ impl State {
         Self { uses, born: BTreeSet::new(), live_bytes: 0 }
     }
 
-    /// Bytes live while a kernel runs, and after it.
-    fn cost(&self, graph: &Dependences, kernel: usize) -> (usize, usize) {
-        let touches = &graph.touches[kernel];
-        let born: usize = touches.iter().filter(|buffer| !self.born.contains(buffer)).map(|&buffer| graph.sizes[buffer]).sum();
-        let dying: usize = touches.iter().filter(|&&buffer| self.uses[buffer] == 1).map(|&buffer| graph.sizes[buffer]).sum();
+    /// Bytes live while some kernels run, and after them.
+    fn cost(&self, graph: &Dependences, kernels: &[usize]) -> (usize, usize) {
+        let touched: BTreeSet<BufferId> = kernels.iter().flat_map(|&kernel| &graph.touches[kernel]).copied().collect();
+        let uses = |buffer: BufferId| kernels.iter().filter(|&&kernel| graph.touches[kernel].contains(&buffer)).count();
+        let born: usize = touched.iter().filter(|buffer| !self.born.contains(buffer)).map(|&buffer| graph.sizes[buffer]).sum();
+        let dying: usize = touched.iter().filter(|&&buffer| self.uses[buffer] == uses(buffer)).map(|&buffer| graph.sizes[buffer]).sum();
         (self.live_bytes + born, self.live_bytes + born - dying)
     }
 
     /// Bytes live while it runs.
     fn run(&mut self, graph: &Dependences, kernel: usize) -> usize {
-        let (during, after) = self.cost(graph, kernel);
+        let (during, after) = self.cost(graph, &[kernel]);
         for &buffer in &graph.touches[kernel] {
             self.born.insert(buffer);
             self.uses[buffer] -= 1;

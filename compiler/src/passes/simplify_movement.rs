@@ -27,7 +27,7 @@ fn run(edit: &mut Edit) {
         let result = node.results[0];
         let simpler = simplify(edit.graph(), node).or_else(|| transpose_result(edit, node));
         let Some((op, operands)) = simpler else {
-            gather_of_scalar(edit, result);
+            gather_of_scalar(edit, result).or_else(|| join_slices_of_one(edit, result));
             continue;
         };
         edit.replace(result, &[], |edit| match op {
@@ -112,6 +112,33 @@ fn join_concats(graph: &Graph, axis: usize, node: &Node) -> Option<Simpler> {
         operands.retain(|&operand| graph.ty(operand).shape[axis] > 0);
     }
     if operands == node.operands { None } else { Some((Some(Op::Concat { axis }), operands)) }
+}
+
+/// Neighbouring slices of one value that a concatenation puts together again are one slice.
+fn join_slices_of_one(edit: &mut Edit, result: ValueId) -> Option<()> {
+    let graph = edit.graph();
+    let Node { op: Op::Concat { axis }, operands, .. } = graph.definition(result)?.1 else { return None };
+    let (axis, operands) = (*axis, operands.clone());
+    let slice = |value: ValueId| match graph.definition(value)?.1 {
+        Node { op: Op::Slice(axes), operands, .. } => Some((operands[0], axes.clone())),
+        _ => None,
+    };
+    let (at, (source, joined)) = (0..operands.len().checked_sub(1)?).find_map(|at| {
+        let ((source, mut first), (other, second)) = (slice(operands[at])?, slice(operands[at + 1])?);
+        let (low, high) = (first[axis], second[axis]);
+        first[axis] = second[axis];
+        let adjoins = low.step == 1 && high.step == 1 && low.start + low.count == high.start;
+        let same = source == other && first == second && adjoins;
+        first[axis] = SliceAxis { start: low.start, step: 1, count: low.count + high.count };
+        same.then_some((at, (source, first)))
+    })?;
+    edit.replace(result, &[], |edit| {
+        let whole = edit.add(Op::Slice(joined), &[source]);
+        let mut operands = operands;
+        operands.splice(at..at + 2, [whole]);
+        edit.add(Op::Concat { axis }, &operands)
+    });
+    Some(())
 }
 
 /// Constant indices in even steps are a slice.

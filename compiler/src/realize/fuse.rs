@@ -5,6 +5,7 @@
 //! round are dropped when a program is taken in: an axis of extent 1 relates to no other axis.
 
 mod axes;
+mod distribute;
 mod epilogue;
 mod inline;
 mod interior;
@@ -105,6 +106,7 @@ impl Fuser {
             Fusion::Merge { producer, consumer, depth } => self.merge(self.slot(producer)?, self.slot(consumer)?, *depth),
             Fusion::Interior { producer, consumer } => self.interior(self.slot(producer)?, self.slot(consumer)?),
             Fusion::Redirect { from, to } => self.redirect(self.named(from)?, self.named(to)?),
+            Fusion::Distribute { from, consumer } => self.distribute(self.named(from)?, self.slot(consumer)?),
         };
         self.commit(change.map_err(|error| error.context(format!("in the decision to {fusion}")))?);
         Ok(())

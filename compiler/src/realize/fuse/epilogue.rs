@@ -63,13 +63,13 @@ impl Fuser {
         Ok(site)
     }
 
-    fn sites(&self, kernel: &Kernel, buffers: &[BufferId]) -> Result<BTreeMap<BufferId, Site>> {
+    pub(super) fn sites(&self, kernel: &Kernel, buffers: &[BufferId]) -> Result<BTreeMap<BufferId, Site>> {
         buffers.iter().map(|&buffer| Ok((buffer, self.store(kernel, buffer)?))).collect()
     }
 }
 
 /// The index at which a kernel loads each of these buffers.
-fn load_indices(kernel: &Kernel, buffers: &[BufferId]) -> Result<BTreeMap<BufferId, Vec<ExprId>>> {
+pub fn load_indices(kernel: &Kernel, buffers: &[BufferId]) -> Result<BTreeMap<BufferId, Vec<ExprId>>> {
     let mut indices: BTreeMap<BufferId, Vec<ExprId>> = BTreeMap::new();
     for load in nest::loads(kernel) {
         if let Expr::Load { buffer, index, .. } = kernel.exprs.get(load)
@@ -84,7 +84,7 @@ fn load_indices(kernel: &Kernel, buffers: &[BufferId]) -> Result<BTreeMap<Buffer
 
 /// A copy of `from` in which an axis is split where the consumer splits the dimension that it stores along: `t[c]` read as
 /// `t[h * 64 + d]`. Names of the parts are the consumer's.
-fn split_for(
+pub fn split_for(
     from: &Kernel,
     to: &Kernel,
     sites: &BTreeMap<BufferId, Site>,
@@ -122,7 +122,7 @@ fn split(copy: &mut Kernel, from: &Kernel, axis: AxisId, to: &Kernel, parts: &[(
 }
 
 /// The consumer's stores in terms of the producer's axes, with loads of the producer's elements replaced by what it stores.
-fn stores_in_terms(
+pub fn stores_in_terms(
     kernel: &mut Kernel,
     to: &Kernel,
     uses: &[Site],
