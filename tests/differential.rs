@@ -117,7 +117,7 @@ struct Built {
 }
 
 fn built(seed: u64) -> Built {
-    let config = Config { max_count: 600, ..Config::default() };
+    let config = Config { max_count: 600, dtypes: DType::ALL.to_vec(), ..Config::default() };
     let random = random_graph(&mut Random::new(seed), &config);
     let inputs = random_inputs(&random.graph, seed);
     let want = interp::run(&random.graph, &inputs).unwrap_or_else(|error| panic!("seed {seed}: {error}"));

@@ -1,5 +1,6 @@
 //! What `emit` is given: a model whose kernels are compiled, and the numbers that reports state.
 
+use bytes::Bytes;
 use mcc_kernel::{Code, Cpu};
 use mcc_support::TensorType;
 use target_lexicon::Triple;
@@ -40,7 +41,7 @@ pub struct CompiledModel {
     /// In the order in which they run.
     pub kernels: Vec<CompiledKernel>,
     /// Packed, as the offsets of [`BufferPlace::Weights`] say.
-    pub weights: Vec<u8>,
+    pub weights: Bytes,
     pub arena_bytes: u64,
     /// The most that was live at once, below which no plan comes.
     pub arena_lower_bound_bytes: u64,

@@ -163,3 +163,6 @@ impl<'b> Importer<'b> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

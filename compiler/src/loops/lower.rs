@@ -15,7 +15,7 @@
 //! is that output's buffer, and other kernels read it there. Inputs, constants and repeated values that are outputs are copied.
 //! A constant of one element is a constant in the expressions. Values of packed dtypes lie in bytes (`i8` for `i4`, `u8` for `u4`):
 //! inputs and constants are unpacked by a kernel, where the load of a packed buffer gives the element at the index, and outputs
-//! are packed by one.
+//! are packed by one, in the order of memory: two elements share a byte.
 //!
 //! Indices that are only known at run time are clamped where they are used, and checked by a kernel of their own, which sets the
 //! status of the run.
@@ -140,6 +140,9 @@ impl Lowering<'_> {
     /// A kernel that writes each element of a buffer as it is, converted to the buffer's dtype.
     fn copy(&mut self, source: Source, to: BufferId, ty: &TensorType, what: &str, origin: &Origin) {
         let mut nest = Nest::new(ty);
+        if ty.dtype.is_packed() {
+            nest.in_order();
+        }
         let index = nest.spatial_indices();
         let value = source.load(&mut nest.kernel.exprs, index);
         let value = nest.kernel.exprs.cast(ty.dtype, value);

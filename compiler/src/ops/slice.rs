@@ -56,7 +56,7 @@ fn equal_parts(node: &NodeContext<'_, '_>, extent: usize, parts: Option<i64>) ->
         return Err(node.error(format!("an extent of {extent} cannot be split into {parts} parts")));
     }
     let size = extent.div_ceil(parts);
-    if extent % parts != 0 && node.version() < 18 {
+    if !extent.is_multiple_of(parts) && node.version() < 18 {
         return Err(node.error(format!("an extent of {extent} cannot be split into {parts} equal parts")));
     }
     Ok((0..parts).map(|part| size.min(extent.saturating_sub(part * size))).collect())

@@ -10,6 +10,7 @@ pub mod pack;
 mod place;
 pub mod text;
 
+use bytes::Bytes;
 use mcc_support::EntityMap;
 
 use crate::decide::Layout;
@@ -43,7 +44,7 @@ pub struct MemoryPlan {
     /// Offset of the `i32` that a run sets when it had to clamp an index, where a kernel has such indices.
     pub status_offset: Option<usize>,
     /// Constants as their layouts say, in the order in which kernels first read them.
-    pub weights: Vec<u8>,
+    pub weights: Bytes,
 }
 
 /// Plans the buffers of a program, which lie as `layouts` say.
@@ -85,7 +86,7 @@ pub fn plan(program: &Program, layouts: &EntityMap<BufferId, Layout>) -> MemoryP
         arena_bytes: header_bytes + placed.size_bytes,
         lower_bound_bytes: header_bytes + place::largest_live_set(&blocks),
         status_offset,
-        weights,
+        weights: weights.into(),
     }
 }
 

@@ -230,6 +230,7 @@ impl Fuser {
             self.program.buffers[id] = buffer;
         }
         let mut words = change.joined.map(|(first, _)| self.filled(first).words.clone()).unwrap_or_default();
+        let changed: Vec<usize> = change.kernels.iter().map(|&(slot, _)| slot).collect();
         for (slot, kernel) in change.kernels {
             let old = self.take(slot);
             match kernel {
@@ -241,7 +242,16 @@ impl Fuser {
                 None => drop(self.by_name.remove(&old.kernel.name)),
             }
         }
-        self.position = self.positions();
+        if !changed.into_iter().all(|slot| self.is_in_place(slot)) {
+            self.position = self.positions();
+        }
+    }
+
+    /// Whether the order still runs a kernel after those that it reads from and before those that read from it.
+    fn is_in_place(&self, slot: usize) -> bool {
+        self.slots[slot].is_none()
+            || self.producers_unordered(slot).into_iter().all(|producer| self.position[producer] < self.position[slot])
+                && self.consumers(slot).into_iter().all(|consumer| self.position[slot] < self.position[consumer])
     }
 
     fn put(&mut self, slot: usize, kernel: Kernel, words: Vec<String>) {
@@ -300,6 +310,7 @@ impl Fuser {
 
     /// The fused program: kernels in an order in which they can run, named after what they compute, without unused buffers.
     pub fn finish(mut self) -> Program {
+        self.position = self.positions();
         let order = self.order();
         let mut taken: BTreeSet<String> = order.iter().map(|&slot| self.filled(slot).kernel.name.clone()).collect();
         let mut kernels = Vec::with_capacity(order.len());

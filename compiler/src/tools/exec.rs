@@ -166,7 +166,7 @@ fn load_module(linked: &Linked) -> (JITModule, FuncId) {
         let id = module.declare_data(symbol, Linkage::Local, false, false).unwrap_or_else(|error| fail(&error));
         symbols.data.insert(symbol, id);
         let mut data = DataDescription::new();
-        data.define(linked.model.weights.clone().into_boxed_slice());
+        data.define(linked.model.weights.to_vec().into_boxed_slice());
         data.set_align(abi::ARENA_ALIGN as u64);
         module.define_data(id, &data).unwrap_or_else(|error| fail(&error));
     }

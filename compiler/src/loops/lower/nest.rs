@@ -37,6 +37,11 @@ impl Nest {
         Linear::atom(Atom::Axis(axis))
     }
 
+    /// Makes the loops run in order.
+    pub fn in_order(&mut self) {
+        self.spatial.iter().for_each(|&axis| self.kernel.axes[axis].kind = AxisKind::Sequential);
+    }
+
     pub fn exprs(&mut self) -> &mut Exprs {
         &mut self.kernel.exprs
     }

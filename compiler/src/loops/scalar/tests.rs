@@ -124,9 +124,9 @@ fn pairs() -> (Vec<f64>, Vec<f64>) {
     let special =
         [0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 3.0, -3.0, 0.5, -0.5, 1.5, 1e30, -1e30, 9e15 + 1.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
     let mut pairs: Vec<(f64, f64)> = special.iter().flat_map(|&a| special.map(|b| (a, b))).collect();
-    pairs.extend((0..40_000).map(|_| (random.between(0.0, 20.0), random.between(-40.0, 40.0))));
-    pairs.extend((0..5_000).map(|_| (random.between(-9.0, 9.0), random.between(-9.0, 9.0).trunc())));
-    pairs.extend((0..10_000).map(|_| {
+    pairs.extend((0..12_000).map(|_| (random.between(0.0, 20.0), random.between(-40.0, 40.0))));
+    pairs.extend((0..2_000).map(|_| (random.between(-9.0, 9.0), random.between(-9.0, 9.0).trunc())));
+    pairs.extend((0..4_000).map(|_| {
         (f64::from(f32::from_bits(random.next_u64() as u32)), f64::from(f32::from_bits(random.next_u64() as u32)))
     }));
     pairs.into_iter().unzip()

@@ -71,6 +71,7 @@ impl Flow<'_> {
         for stmt in stmts {
             match stmt {
                 Stmt::Loop { axis, body } => {
+                    self.packed(*axis, body)?;
                     match self.kernel.axes[*axis].kind {
                         _ if self.kernel.axes[*axis].extent <= 1 => {}
                         AxisKind::Spatial => self.spatial(*axis, body)?,
@@ -88,6 +89,24 @@ impl Flow<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Stores to packed buffers go in order: two elements share a byte.
+    fn packed(&self, axis: AxisId, body: &[Stmt]) -> Result<()> {
+        if self.kernel.axes[axis].kind == AxisKind::Sequential || self.kernel.axes[axis].extent <= 1 {
+            return Ok(());
+        }
+        let mut packed = None;
+        let mut visit = |stmt: &Stmt| {
+            if let Stmt::Store { buffer, .. } = stmt
+                && self.program.buffers[*buffer].ty.dtype.is_packed()
+            {
+                packed = Some(*buffer);
+            }
+        };
+        body.iter().for_each(|stmt| stmt.walk(&mut visit));
+        let Some(buffer) = packed else { return Ok(()) };
+        bail!("@{} is packed, but axis {} around a store to it does not run in order", self.program.buffers[buffer].name, self.kernel.axes[axis].name)
     }
 
     /// Variables that a round takes from the round before: set in it, but read before that.

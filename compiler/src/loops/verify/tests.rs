@@ -8,6 +8,7 @@ const PROGRAM: &str = r#"program "p" {
   buffer @i : i32[4] input 1
   buffer @t : f32[4] temporary
   buffer @row : f32[8] local
+  buffer @p : i4[4] temporary
   buffer @y : f32[4,8] output 0
   input "x" @x
   input "i" @i
@@ -67,6 +68,7 @@ fn damage_is_found() {
         ("@k001_div", "@k000_sum", "kernel k000_sum exists twice"),
         ("(m: spatial 4, n", "(n: spatial 4, m: spatial 4, n", "axis n exists twice"),
         ("input \"i\" @i", "input \"i\" @x", "@i is not input 1 of the list"),
+        ("@t[m] = %a0", "@p[m] = cast.i4(i8(3))", "@p is packed, but axis m around a store to it does not run in order"),
         ("f32[4,8] output", "f64[4,8] output", "a f32 is stored to @y, which is of f64"),
     ];
     for (from, to, message) in cases {

@@ -1,0 +1,104 @@
+//! Shapes that the user fixes, constants, and what is said of models that cannot be compiled.
+
+use mcc_support::{Error, Tensor};
+
+use super::*;
+use crate::onnx::proto::*;
+use crate::onnx::tests::{graph, graph_attribute, model, node, value};
+
+/// `x f32[batch,3]` and `flag bool`, with `y = x + x` and `z`, which is `y` or `−y`.
+fn sample() -> Model {
+    let mut x = value("x", &[0, 3]);
+    let Some(TypeValue::Tensor(ty)) = x.r#type.as_mut().and_then(|ty| ty.value.as_mut()) else { panic!("a tensor") };
+    ty.shape.as_mut().expect("a shape").dim[0].value = Some(DimValue::Param("batch".into()));
+    let mut flag = value("flag", &[]);
+    let Some(TypeValue::Tensor(ty)) = flag.r#type.as_mut().and_then(|ty| ty.value.as_mut()) else { panic!("a tensor") };
+    ty.elem_type = Some(DataType::Bool as i32);
+    let branch = |operator: &str, output: &str| graph(&[], vec![node(operator, &["y"], &[output])], &[output]);
+    let mut choice = node("If", &["flag"], &["z"]);
+    choice.attribute = vec![graph_attribute("then_branch", branch("Identity", "t")), graph_attribute("else_branch", branch("Neg", "e"))];
+    let mut outputs = vec![value("z", &[2, 3])];
+    outputs[0].r#type = x.r#type.clone();
+    let nodes = vec![node("Add", &["x", "x"], &["y"]), choice];
+    model(GraphProto { name: Some("sample".into()), node: nodes, input: vec![x, flag], output: outputs, ..GraphProto::default() })
+}
+
+fn options(shapes: &[(&str, &[usize])], dims: &[(&str, usize)], constants: &[(&str, Tensor)]) -> ImportOptions {
+    ImportOptions {
+        name: None,
+        shapes: shapes.iter().map(|(name, shape)| (name.to_string(), shape.to_vec())).collect(),
+        dims: dims.iter().map(|(name, extent)| (name.to_string(), *extent)).collect(),
+        constants: constants.iter().map(|(name, tensor)| (name.to_string(), tensor.clone())).collect(),
+    }
+}
+
+#[track_caller]
+fn refused<T: fmt::Debug>(result: Result<T, Vec<Error>>, words: &[&str]) {
+    let message = result.expect_err("must be refused").iter().map(|error| error.to_string()).collect::<Vec<_>>().join("\n");
+    for word in words {
+        assert!(message.contains(word), "'{word}' is missing in: {message}");
+    }
+}
+
+#[test]
+fn options_fix_what_is_dynamic() {
+    for options in [options(&[("x", &[2, 3])], &[], &[]), options(&[], &[("batch", 2)], &[])] {
+        let (graph, warnings) = import(&sample(), &options).expect("can be compiled");
+        assert_eq!((graph.name.as_str(), graph.inputs.len(), warnings.len()), ("sample", 2, 0));
+        assert_eq!(graph.ty(graph.outputs[0].1).to_string(), "f32[2,3]");
+    }
+}
+
+#[test]
+fn a_branch_that_is_known_replaces_the_choice() {
+    for (flag, nodes) in [(true, 1), (false, 2)] {
+        let options = options(&[], &[("batch", 2)], &[("flag", Tensor::scalar(flag))]);
+        let (graph, _) = import(&sample(), &options).expect("can be compiled");
+        assert_eq!((graph.inputs.len(), graph.live_nodes().count()), (1, nodes), "flag {flag}");
+        assert_eq!(graph.values[graph.outputs[0].1].origin.operator, if flag { "Add" } else { "Neg" });
+    }
+}
+
+#[test]
+fn options_that_do_not_fit_are_refused() {
+    let fixed: &[(&str, usize)] = &[("batch", 2)];
+    let flag = Tensor::scalar(1.0f32);
+    let cases: [(ImportOptions, &[&str]); 6] = [
+        (options(&[], &[], &[]), &["'x' f32[batch,3]", "--shape x=DIM,3", "--dim batch=DIM"]),
+        (options(&[("w", &[1])], fixed, &[]), &["--shape", "'w'", "'x', 'flag'"]),
+        (options(&[], &[("batch", 2), ("time", 1)], &[]), &["--dim", "'time'", "batch"]),
+        (options(&[("x", &[2])], &[], &[]), &["'x'", "f32[batch,3]", "1 dims"]),
+        (options(&[], fixed, &[("flag", flag)]), &["'flag'", "bool[]", "f32[]"]),
+        (options(&[("x", &[1 << 40, 3])], &[], &[]), &["'x'", "larger than"]),
+    ];
+    for (options, words) in cases {
+        refused(import_all_errors(&sample(), &options), words);
+    }
+}
+
+#[test]
+fn other_shapes_than_declared_are_a_warning_only_where_the_user_asked() {
+    let declared = |output: &[i64]| {
+        let graph = graph(&[], vec![node("Relu", &["x"], &["y"])], &[]);
+        model(GraphProto { input: vec![value("x", &[2, 3])], output: vec![value("y", output)], ..graph })
+    };
+    let (graph, warnings) = import(&declared(&[2, 3]), &options(&[("x", &[5, 3])], &[], &[])).expect("can be compiled");
+    assert_eq!(graph.ty(graph.outputs[0].1).to_string(), "f32[5,3]");
+    assert_eq!(warnings.len(), 2, "of the input and of the output: {warnings:?}");
+    for output in [&[2, 4][..], &[2, 3, 1]] {
+        refused(import_all_errors(&declared(output), &ImportOptions::default()), &["'y'", "f32[2,3]"]);
+    }
+}
+
+#[test]
+fn all_that_stops_a_model_is_told_at_once() {
+    let nodes = vec![
+        node("Frobnicate", &["x"], &["a"]),
+        node("Relu", &["a"], &["b"]),
+        node("Nonsense", &["b"], &["c"]),
+        node("Reshape", &["x", "x"], &["d"]),
+    ];
+    let result = import_all_errors(&model(graph(&["x"], nodes, &["c", "d"])), &ImportOptions::default());
+    assert_eq!(result.as_ref().expect_err("must be refused").len(), 3);
+    refused(result, &["node 'n_a' (Frobnicate, opset 13)", "node 'n_c' (Nonsense", "node 'n_d' (Reshape", "`--constant x="]);
+}
