@@ -179,7 +179,7 @@ impl Compilation {
     }
 
     pub fn plan_text(&self) -> String {
-        plan::text::print(&self.realized().program, &self.realized().plan)
+        format!("{}\n", plan::text::print(&self.realized().program, &self.realized().plan).trim_end())
     }
 
     /// Of the target that compiles the kernels.

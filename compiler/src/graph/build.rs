@@ -49,9 +49,9 @@ impl Builder {
         builder
     }
 
-    /// Values made from now on come from here.
-    pub fn set_origin(&self, origin: Origin) {
-        self.state.borrow_mut().origin = origin;
+    /// Values made from now on come from here; returns where they came from before.
+    pub fn set_origin(&self, origin: Origin) -> Origin {
+        std::mem::replace(&mut self.state.borrow_mut().origin, origin)
     }
 
     /// The first mistake since the last call, if there was one.

@@ -140,8 +140,11 @@ impl<'b> Importer<'b> {
             return scope.outer.and_then(|outer| self.value(outer, name));
         };
         let value = initializer.tensor().map(|tensor| {
-            self.builder.set_origin(Origin { output: name.to_string(), ..Origin::default() });
-            self.builder.constant(tensor)
+            // The node that reads it is being built.
+            let origin = self.builder.set_origin(Origin { output: name.to_string(), ..Origin::default() });
+            let constant = self.builder.constant(tensor);
+            self.builder.set_origin(origin);
+            constant
         });
         let value = value.map_err(|error| self.errors.push(error)).ok();
         scope.values.borrow_mut().insert(key, value);

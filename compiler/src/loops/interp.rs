@@ -6,6 +6,8 @@
 //! outside of its buffer. Local buffers are poisoned anew in each round of the loop around their uses.
 
 mod compile;
+#[cfg(test)]
+mod tests;
 
 use mcc_support::{EntityMap, Error, Result, Tensor, TensorType, ensure};
 

@@ -52,7 +52,11 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
 fn outputs(compilation: &Compilation, level: Level, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
     match level {
         Level::Graph => graph::interp::run(compilation.graph(), inputs),
-        Level::Loops => loops::interp::run(&compilation.realized().program, inputs),
+        Level::Loops => {
+            let (outputs, status) = loops::interp::run_with_status(&compilation.realized().program, inputs)?;
+            finished(status as i32)?;
+            Ok(outputs)
+        }
         Level::Kernel => interpret::run(compilation, inputs),
         Level::Machine => {
             let mut executable = Executable::load(compilation.linked())?;

@@ -196,7 +196,11 @@ impl<'p> Value<'p> {
     }
 
     pub fn bitcast(self, dtype: DType) -> Self {
-        if self.dtype() == dtype { self } else { self.add_expr(Expr::Bitcast(dtype, self.id)) }
+        match self.constant() {
+            _ if self.dtype() == dtype => self,
+            Some(bits) => self.bits_of(dtype, bits),
+            None => self.add_expr(Expr::Bitcast(dtype, self.id)),
+        }
     }
 
     /// The signed integer type of this value's width.
