@@ -10,6 +10,8 @@ use crate::loops::{AxisId, AxisKind, Kernel, Program, Role, Stmt};
 
 /// Rounds of a short loop are unrolled up to this many.
 const MAX_UNROLLED: usize = 8;
+/// Statements with more expressions than this are long: repeating them makes the code larger, not faster.
+const LONG: usize = 40;
 
 /// The steps for one kernel of a fused program.
 pub fn choose(program: &Program, kernel: &Kernel, layouts: &BTreeMap<String, Layout>, facts: &Facts) -> Vec<Step> {
@@ -78,7 +80,6 @@ impl Tile {
             .or_else(|| reduction.axes.iter().copied().find(|axis| long(axis) && whole(*axis)).map(Vector::Reduce))
             .or_else(|| nest.spatial.iter().copied().find(|axis| long(axis) && whole(*axis)).map(Vector::Spatial))
             .or_else(|| nest.spatial.iter().copied().find(|axis| long(axis) && stored(*axis)).map(Vector::Spatial))?;
-        // Registers hold the accumulators, one operand for each row and each vector, and a scratch.
         let registers = facts.vector_registers as usize;
         let rows_beside = |vectors: usize| (registers - 1 - vectors) / (vectors + 1);
         // Rows reuse what varies along the lanes only.
@@ -91,13 +92,10 @@ impl Tile {
             Vector::Spatial(axis) => {
                 let possible = extent(axis).div_ceil(lanes);
                 let rows = other(None);
-                let wanted = match rows {
-                    Some(rows) if extent(rows) >= 4 => if registers >= 32 { 3 } else { 2 },
-                    Some(rows) => rows_beside(extent(rows)).min(8),
-                    None => (registers / 2 - 1).min(8),
-                };
-                let vectors = wanted.min(possible);
-                let rows = rows.map(|rows| (rows, even(extent(rows), rows_beside(vectors))));
+                // A long epilogue is repeated for every accumulator.
+                let most = if expression_count(kernel, reduction.stores.iter().copied()) > LONG { 8 } else { registers };
+                let (count, vectors) = register_tile(rows.map_or(1, extent), possible, registers, most);
+                let rows = rows.map(|rows| (rows, count));
                 Some(Tile { vector, lanes, vectors, rows, columns: None })
             }
             Vector::Reduce(_) => {
@@ -120,6 +118,38 @@ impl Tile {
         }
         order
     }
+}
+
+/// Rows and vectors of the register tile that takes the fewest cycles for a block of this extent, with less code where that is close.
+/// Two multiply-adds and two loads are issued each cycle, and a multiply-add takes four: fewer than eight accumulators wait.
+fn register_tile(rows: usize, vectors: usize, registers: usize, most: usize) -> (usize, usize) {
+    let sizes = |extent: usize, tile: usize| [(tile, extent / tile), (extent % tile, usize::from(extent % tile > 0))];
+    let cost = |&(r, v): &(usize, usize)| {
+        let (mut half_cycles, mut accumulators) = (0, 0);
+        for (r, row_tiles) in sizes(rows, r) {
+            for (v, vector_tiles) in sizes(vectors, v) {
+                half_cycles += row_tiles * vector_tiles * ((r * v).max(r + v).max(8) + 1);
+                accumulators += if row_tiles * vector_tiles > 0 { r * v } else { 0 };
+            }
+        }
+        half_cycles * (200 + accumulators)
+    };
+    // Registers hold the accumulators, one operand for each row and each vector, and a scratch.
+    let fits = |&(r, v): &(usize, usize)| r * v + r + v < registers && r * v <= most;
+    let tiles = (1..=rows.min(registers)).flat_map(|r| (1..=vectors.min(8)).map(move |v| (r, v)));
+    tiles.filter(fits).min_by_key(cost).unwrap_or((1, 1))
+}
+
+/// The number of different expressions that statements evaluate.
+fn expression_count<'s>(kernel: &Kernel, stmts: impl Iterator<Item = &'s Stmt>) -> usize {
+    let mut seen = std::collections::BTreeSet::new();
+    let mut open: Vec<_> = stmts.flat_map(Stmt::exprs).collect();
+    while let Some(expr) = open.pop() {
+        if seen.insert(expr) {
+            open.extend(kernel.exprs.operands(expr));
+        }
+    }
+    seen.len()
 }
 
 /// Size of tiles that cover `extent` with as few of at most `limit` as can be, as evenly as can be.
@@ -223,7 +253,7 @@ impl Chooser<'_> {
         let innermost = *nest.spatial.last().expect("the vector axis");
         let (name, extent) = (self.name(vector), self.extent(vector));
         self.move_inside(&name, &self.name(innermost));
-        let block = (lanes * if self.is_heavy(nest) { 1 } else { 4 }).min(extent / lanes * lanes);
+        let block = (lanes * if expression_count(self.kernel, nest.body.iter()) > LONG { 1 } else { 2 }).min(extent / lanes * lanes);
         self.split(&name, block);
         self.vectors(&format!("{name}.i"), block, lanes);
         if extent % block > 0 {
@@ -237,18 +267,6 @@ impl Chooser<'_> {
             !matches!(self.program.buffers[access.buffer].role, Role::Local)
                 || stride(self.program, self.layouts, self.kernel, access, axis) != Stride::Zero
         })
-    }
-
-    /// Whether a statement is long enough that unrolling it only makes the code larger.
-    fn is_heavy(&self, nest: &Nest) -> bool {
-        let mut seen = std::collections::BTreeSet::new();
-        let mut open: Vec<_> = nest.body.iter().flat_map(Stmt::exprs).collect();
-        while let Some(expr) = open.pop() {
-            if seen.insert(expr) {
-                open.extend(self.kernel.exprs.operands(expr));
-            }
-        }
-        seen.len() > 40
     }
 
     fn tile(&mut self, nest: &Nest, reduction: &Reduction, tile: &Tile, outermost: bool) {

@@ -94,3 +94,6 @@ pub fn plan(program: &Program, layouts: &EntityMap<BufferId, Layout>) -> MemoryP
 pub fn size_bytes(buffer: &Buffer, layout: &Layout) -> usize {
     (layout.count(buffer.ty.shape.dims()) * buffer.ty.dtype.size_bits()).div_ceil(8)
 }
+
+#[cfg(test)]
+mod tests;

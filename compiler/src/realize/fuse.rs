@@ -100,16 +100,20 @@ impl Fuser {
     }
 
     pub fn apply(&mut self, fusion: &Fusion) -> Result<()> {
-        let change = match fusion {
+        let change = self.change(fusion).map_err(|error| error.context(format!("in the decision to {fusion}")))?;
+        self.commit(change);
+        Ok(())
+    }
+
+    fn change(&self, fusion: &Fusion) -> Result<Change> {
+        match fusion {
             Fusion::Inline { producer, consumer } => self.inline(self.slot(producer)?, self.slot(consumer)?),
             Fusion::Epilogue { producer, consumer } => self.epilogue(self.slot(producer)?, self.slot(consumer)?),
             Fusion::Merge { producer, consumer, depth } => self.merge(self.slot(producer)?, self.slot(consumer)?, *depth),
             Fusion::Interior { producer, consumer } => self.interior(self.slot(producer)?, self.slot(consumer)?),
             Fusion::Redirect { from, to } => self.redirect(self.named(from)?, self.named(to)?),
             Fusion::Distribute { from, consumer } => self.distribute(self.named(from)?, self.slot(consumer)?),
-        };
-        self.commit(change.map_err(|error| error.context(format!("in the decision to {fusion}")))?);
-        Ok(())
+        }
     }
 
     fn slot(&self, name: &str) -> Result<usize> {

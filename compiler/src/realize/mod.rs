@@ -69,3 +69,6 @@ fn layouts(program: &Program, named: &BTreeMap<String, Layout>) -> Result<Entity
     let of = |buffer: &crate::loops::Buffer| named.get(&buffer.name).cloned();
     Ok(program.buffers.values().map(|buffer| of(buffer).unwrap_or_else(|| Layout::row_major(buffer.ty.rank()))).collect())
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,118 @@
+//! Decisions that do not fit the program are the user's errors, and change nothing.
+
+use std::collections::BTreeMap;
+
+use super::realize;
+use crate::decide::{Decisions, Fusion, KernelDecision, Layout};
+use crate::loops::Program;
+use crate::loops::text::parse;
+
+/// Rows: their maximum, the differences from it, and the sums of those; a product that reads the differences again and again.
+const ROWS: &str = r#"program "rows" {
+  buffer @x : f32[4,8] input 0
+  buffer @m : f32[4] temporary
+  buffer @d : f32[4,8] temporary
+  buffer @s : f32[4] output 0
+  buffer @p : f32[4,4] output 1
+  input "x" @x
+  output "s" @s
+  output "p" @p
+  kernel @k0_max (i: spatial 4, j: reduce 8) {
+    var %a0 : f32
+    for i {
+      %a0 = f32(0xff800000)
+      for j {
+        %a0 = max(%a0, @x[i, j])
+      }
+      @m[i] = %a0
+    }
+  }
+  kernel @k1_sub (i: spatial 4, j: spatial 8) {
+    for i {
+      for j {
+        @d[i, j] = @x[i, j] - @m[i]
+      }
+    }
+  }
+  kernel @k2_sum (i: spatial 4, j: reduce 8) {
+    var %a0 : f32
+    for i {
+      %a0 = 0.0
+      for j {
+        %a0 = %a0 + @d[i, j]
+      }
+      @s[i] = %a0
+    }
+  }
+  kernel @k3_product (a: spatial 4, b: spatial 4, j: reduce 8) {
+    var %a0 : f32
+    for a {
+      for b {
+        %a0 = 0.0
+        for j {
+          %a0 = %a0 + @d[a, j] * @d[b, j]
+        }
+        @p[a, b] = %a0
+      }
+    }
+  }
+}
+"#;
+
+fn rows() -> Program {
+    parse(ROWS).unwrap()
+}
+
+fn in_order(fusions: Vec<Fusion>, order: &[&str]) -> Decisions {
+    Decisions { fusions, order: order.iter().map(|&name| name.to_owned()).collect(), ..Decisions::default() }
+}
+
+const ORDER: [&str; 4] = ["k0_max", "k1_sub", "k2_sum", "k3_product"];
+
+#[test]
+fn fusions_that_would_change_results_are_refused() {
+    let pair = |producer: &str, consumer: &str| (producer.to_owned(), consumer.to_owned());
+    let inline = |(producer, consumer)| Fusion::Inline { producer, consumer };
+    let epilogue = |(producer, consumer)| Fusion::Epilogue { producer, consumer };
+    let merge = |(producer, consumer), depth| Fusion::Merge { producer, consumer, depth };
+    for (fusion, expected) in [
+        (inline(pair("k0_max", "k1_sub")), "'k0_max' is not elementwise"),
+        (inline(pair("k1_sub", "k0_max")), "'k0_max' does not read what 'k1_sub' writes"),
+        (inline(pair("k9", "k1_sub")), "there is no kernel 'k9'"),
+        (epilogue(pair("k0_max", "k1_sub")), "does not read each element of 'k0_max' once"),
+        (epilogue(pair("k1_sub", "k2_sum")), "'k2_sum' is not elementwise"),
+        (merge(pair("k0_max", "k1_sub"), 2), "have 1 outer loops in common"),
+        (merge(pair("k0_max", "k2_sum"), 1), "another kernel has to run between"),
+        (merge(pair("k1_sub", "k3_product"), 1), "have 0 outer loops in common"),
+        (Fusion::Interior { producer: "k0_max".into(), consumer: "k1_sub".into() }, "does not just pad"),
+        (Fusion::Redirect { from: "d".into(), to: "m".into() }, "does not store to 'm' in one place"),
+        (Fusion::Redirect { from: "s".into(), to: "d".into() }, "'s' has to stay"),
+        (Fusion::Distribute { from: "d".into(), consumer: "k2_sum".into() }, "'k2_sum' is not elementwise"),
+    ] {
+        let told = format!("{fusion}");
+        let error = realize(&rows(), &in_order(vec![fusion], &ORDER)).expect_err(&told).to_string();
+        assert!(error.contains(expected) && error.contains(&told), "{told}: {error}");
+    }
+}
+
+#[test]
+fn decisions_about_what_is_not_there_are_refused() {
+    let good = in_order(Vec::new(), &ORDER);
+    realize(&rows(), &good).unwrap();
+    let layouts = |name: &str, layout| Decisions { layouts: BTreeMap::from([(name.to_owned(), layout)]), ..good.clone() };
+    let kernels = BTreeMap::from([("k9".to_owned(), KernelDecision::default())]);
+    let twice = Layout { coordinates: [Layout::row_major(2).coordinates, Layout::row_major(1).coordinates].concat() };
+    for (decisions, expected) in [
+        (in_order(Vec::new(), &ORDER[..3]), "the order names 3 of 4 kernels"),
+        (in_order(Vec::new(), &["k0_max", "k0_max", "k1_sub", "k2_sum"]), "twice, or it is not there"),
+        (in_order(Vec::new(), &["k1_sub", "k0_max", "k2_sum", "k3_product"]), "'k1_sub' before what it reads, 'm', is written"),
+        (layouts("q", Layout::row_major(2)), "buffer 'q', which is not there"),
+        (layouts("s", Layout::row_major(0)), "the caller's"),
+        (layouts("d", Layout::row_major(1)), "dimension 1 has no outermost coordinate"),
+        (layouts("d", twice), "the coordinates of dimension 0 do not join"),
+        (Decisions { kernels, ..good.clone() }, "kernel 'k9', which is not there"),
+    ] {
+        let error = realize(&rows(), &decisions).expect_err(expected).to_string();
+        assert!(error.contains(expected), "wanted '{expected}', found '{error}'");
+    }
+}
