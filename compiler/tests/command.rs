@@ -123,6 +123,24 @@ fn the_same_bytes_anywhere() {
     }
 }
 
+/// A build script gets what the command writes.
+#[test]
+fn programs_compile_to_the_same_files() {
+    let (one, other) = (folder(), folder());
+    succeed(one.path(), "net.onnx --dim n=3 --target aarch64");
+    let path = other.path().join("net.onnx");
+    let mut options = mcc::Options::new(&path);
+    options.target = "aarch64".to_string();
+    options.import.dims.insert("n".to_string(), 3);
+    let artifacts = mcc::compile(&options).unwrap();
+    artifacts.write(other.path()).unwrap();
+    assert_eq!(files(one.path()), files(other.path()));
+    for file in files(one.path()) {
+        assert_eq!(fs::read(one.path().join(&file)).unwrap(), fs::read(other.path().join(&file)).unwrap(), "{file}");
+    }
+    assert_eq!(artifacts.dependencies(), [path]);
+}
+
 /// Exit code 1 for what is wrong with the model, 2 for the command line; nothing is written then.
 #[test]
 fn errors_say_what_to_do_and_write_nothing() {

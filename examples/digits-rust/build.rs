@@ -4,19 +4,19 @@ use std::env;
 use std::fs;
 use std::path::Path;
 
-use mcc::driver::{Options, Silent, compile};
+use mcc::Options;
 
 fn main() {
     let variable = |name: &str| env::var(name).unwrap_or_else(|_| panic!("cargo sets {name}"));
     let mut options = Options::new("../../tests/data/models/digits_resnet8.onnx");
     options.target = variable("TARGET");
     options.name = Some("digits".to_string());
-    let compilation = compile(&options, &mut Silent).unwrap_or_else(|error| panic!("{error}"));
+    let artifacts = mcc::compile(&options).unwrap_or_else(|error| panic!("{error}"));
     let folder = variable("OUT_DIR");
-    fs::write(Path::new(&folder).join("libdigits.a"), compilation.linked().static_library()).expect("OUT_DIR can be written");
+    fs::write(Path::new(&folder).join("libdigits.a"), artifacts.static_library()).expect("OUT_DIR can be written");
     println!("cargo::rustc-link-search=native={folder}");
     println!("cargo::rustc-link-lib=static=digits");
-    for file in compilation.dependencies() {
+    for file in artifacts.dependencies() {
         println!("cargo::rerun-if-changed={}", file.display());
     }
 }

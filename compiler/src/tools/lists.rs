@@ -8,12 +8,13 @@ use mcc_support::Result;
 use crate::{ops, targets};
 
 pub fn ops() -> Result<ExitCode> {
-    let mut defs: Vec<_> = ops::all().collect();
-    defs.sort_by_key(|def| (def.domain, def.name));
+    let mut defs: Vec<_> = ops::all().map(|def| (def.domain, def.full_name(), def.since)).collect();
+    defs.extend(ops::CONTROL.iter().map(|def| ("", def.name.to_string(), def.since)));
+    defs.sort();
     let mut out = format!("{:<28}versions\n", "operator");
-    for def in defs {
-        let versions: Vec<String> = def.since.iter().map(i64::to_string).collect();
-        let _ = writeln!(out, "{:<28}{}", def.full_name(), versions.join(", "));
+    for (_, name, since) in defs {
+        let versions: Vec<String> = since.iter().map(i64::to_string).collect();
+        let _ = writeln!(out, "{name:<28}{}", versions.join(", "));
     }
     super::print(&out);
     Ok(ExitCode::SUCCESS)

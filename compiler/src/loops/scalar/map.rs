@@ -62,16 +62,18 @@ pub fn eval(exprs: &Exprs, root: ExprId, operands: &[&Tensor], ty: &TensorType) 
     let mut registers = vec![None; exprs.len()];
     let result = compile(exprs, root, &mut steps, &mut registers);
     let inputs: Vec<Input> = operands.iter().map(|operand| Input::new(operand, ty)).collect();
-    let mut values = vec![[0u64; CHUNK]; steps.len()];
     let count = ty.shape.count();
+    // Registers one after the other. Only the last chunk may be shorter.
+    let chunk = CHUNK.min(count).max(1);
+    let mut values = vec![0; chunk * steps.len()];
     let mut data = Vec::with_capacity(ty.size_bytes() + 1);
-    for start in (0..count).step_by(CHUNK) {
-        let length = CHUNK.min(count - start);
+    for start in (0..count).step_by(chunk) {
+        let length = chunk.min(count - start);
         for (at, step) in steps.iter().enumerate() {
-            let (before, rest) = values.split_at_mut(at);
-            run(step, before, &mut rest[0][..length], &inputs, start);
+            let (before, rest) = values.split_at_mut(at * chunk);
+            run(step, &|register| &before[register * chunk..][..length], &mut rest[..length], &inputs, start);
         }
-        write(ty.dtype, &values[result][..length], &mut data);
+        write(ty.dtype, &values[result * chunk..][..length], &mut data);
     }
     Tensor::new(ty.clone(), data)
 }
@@ -98,28 +100,28 @@ fn compile(exprs: &Exprs, id: ExprId, steps: &mut Vec<Step>, registers: &mut [Op
     steps.len() - 1
 }
 
-fn run(step: &Step, values: &[[u64; CHUNK]], out: &mut [u64], inputs: &[Input], start: usize) {
+fn run<'v>(step: &Step, value: &dyn Fn(usize) -> &'v [u64], out: &mut [u64], inputs: &[Input], start: usize) {
     match *step {
         Step::Const(bits) if start == 0 => out.fill(bits),
         // Filled in the first chunk, which is the longest.
         Step::Const(_) => {}
         Step::Param(param) => inputs[param].read(start, out),
         Step::Unary(function, a) => {
-            for (out, &a) in out.iter_mut().zip(&values[a]) {
+            for (out, &a) in out.iter_mut().zip(value(a)) {
                 *out = function(a);
             }
         }
         Step::Binary(function, a, b) => {
-            for ((out, &a), &b) in out.iter_mut().zip(&values[a]).zip(&values[b]) {
+            for ((out, &a), &b) in out.iter_mut().zip(value(a)).zip(value(b)) {
                 *out = function(a, b);
             }
         }
         Step::Select(cond, a, b) => {
-            for (((out, &cond), &a), &b) in out.iter_mut().zip(&values[cond]).zip(&values[a]).zip(&values[b]) {
+            for (((out, &cond), &a), &b) in out.iter_mut().zip(value(cond)).zip(value(a)).zip(value(b)) {
                 *out = if cond != 0 { a } else { b };
             }
         }
-        Step::Copy(a) => out.copy_from_slice(&values[a][..out.len()]),
+        Step::Copy(a) => out.copy_from_slice(value(a)),
     }
 }
 
