@@ -210,10 +210,51 @@ pub fn number_to_bytes(dtype: DType, number: Number, out: &mut Vec<u8>) {
             Number::UInt(value) => value.write(out),
             other => other.as_i64().write(out),
         },
-        DType::F16 => half::f16::from_f64(number.as_f64()).write(out),
-        DType::BF16 => half::bf16::from_f64(number.as_f64()).write(out),
+        DType::F16 => half::f16::from_f32(rounded_to_odd(number.as_f64())).write(out),
+        DType::BF16 => half::bf16::from_f32(rounded_to_odd(number.as_f64())).write(out),
         DType::F32 => (number.as_f64() as f32).write(out),
         DType::F64 => number.as_f64().write(out),
         DType::I4 | DType::U4 => unreachable!("packed elements have no address"),
+    }
+}
+
+/// The f32 next to `value` on the side of zero, with its last bit set where it is not `value` itself: rounding it to 16 bits gives
+/// what rounding `value` itself once would have given.
+fn rounded_to_odd(value: f64) -> f32 {
+    let nearest = value as f32;
+    if value.is_nan() || f64::from(nearest) == value {
+        return nearest;
+    }
+    let beyond = f64::from(nearest).abs() > value.abs();
+    f32::from_bits((nearest.to_bits() - u32::from(beyond)) | 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(dtype: DType, value: f64, bits: u16) {
+        let mut bytes = Vec::new();
+        number_to_bytes(dtype, Number::Float(value), &mut bytes);
+        assert_eq!(bytes, bits.to_le_bytes(), "{value:?} as {dtype}");
+    }
+
+    #[test]
+    fn sixteen_bit_floats_are_rounded_once() {
+        let power = |exponent: i64| f64::from_bits(((1023 + exponent) as u64) << 52);
+        // Just above the middle between two neighbours: rounding to f32 first would put it on the middle.
+        check(DType::BF16, 1.0 + power(-8) + power(-40), 0x3f81);
+        check(DType::BF16, 1.0 + power(-8) - power(-40), 0x3f80);
+        check(DType::BF16, 1.0 + power(-8), 0x3f80);
+        check(DType::BF16, 52_210_712_576.0, half::bf16::from_f32(52_210_712_576.0).to_bits());
+        check(DType::F16, 1.0 + power(-11) + power(-40), 0x3c01);
+        check(DType::F16, 1.0 + power(-11) - power(-40), 0x3c00);
+        check(DType::F16, -(1.0 + power(-11) + power(-40)), 0xbc01);
+        check(DType::F16, 65520.0, 0x7c00);
+        check(DType::F16, 65519.999, 0x7bff);
+        check(DType::F16, 1e300, 0x7c00);
+        check(DType::BF16, f64::NEG_INFINITY, 0xff80);
+        check(DType::F16, power(-25) * 1.000_001, 0x0001);
+        check(DType::F16, power(-25), 0x0000);
     }
 }
