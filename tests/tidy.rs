@@ -251,6 +251,27 @@ fn no_path_of_a_machine_is_written_down() {
 }
 
 #[test]
+fn the_compiler_reads_no_environment() {
+    let is_compiler =
+        |file: &&File| file.is_rust() && ["compiler/", "targets/"].iter().any(|folder| file.path.starts_with(folder));
+    let files: Vec<&File> = FILES.iter().filter(is_compiler).filter(|file| file.path.contains("/src/")).collect();
+    let faults = check_words(&files, &["env::var", "option_env!", "use std::env"], &[]);
+    assert_none("what is made must depend on model and options alone", faults);
+}
+
+#[test]
+fn unsafe_code_is_in_few_files() {
+    let files: Vec<&File> = FILES.iter().filter(|file| file.is_rust() && file.path.contains("/src/")).collect();
+    let allowed = [
+        ("compiler/src/onnx/file.rs", "maps a model file"),
+        ("compiler/src/tools/exec.rs", "calls a compiled model"),
+        ("runtime/src/", "the border to compiled code"),
+        ("examples/digits-rust/src/main.rs", "names a linked model"),
+    ];
+    assert_none("unsafe code", check_words(&files, &["unsafe"], &allowed));
+}
+
+#[test]
 fn cranelift_is_named_in_few_files() {
     let files: Vec<&File> = FILES.iter().filter(|file| file.is_rust() && !file.is_this()).collect();
     assert_none("Cranelift is named", check_words(&files, &["cranelift"], &CRANELIFT));
