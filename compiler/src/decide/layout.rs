@@ -8,7 +8,7 @@ use super::nest::{Nest, Reduction, is_constant, plain_dim, product};
 use super::schedule::{Tile, Vector};
 use super::{Coordinate, Layout};
 use crate::loops::linear::{Atom, Linear};
-use crate::loops::{AxisId, AxisKind, BufferId, Kernel, Program, Role, Stmt};
+use crate::loops::{AxisId, AxisKind, BufferId, Expr, ExprId, Kernel, Program, Role, Stmt};
 
 /// Layouts of a fused program; buffers that are not named are row-major.
 pub fn choose(program: &Program, facts: &Facts) -> BTreeMap<String, Layout> {
@@ -39,7 +39,7 @@ fn channels_last(program: &Program) -> std::collections::BTreeSet<BufferId> {
     };
     let mut chosen = std::collections::BTreeSet::new();
     for kernel in &program.kernels {
-        if slides(kernel) {
+        if slides(kernel) && !multiplies_values(program, kernel) {
             chosen.extend(feature_maps(program, kernel).into_iter().filter(|&buffer| is_map(buffer)));
         }
     }
@@ -68,6 +68,15 @@ fn slides(kernel: &Kernel) -> bool {
     }) || is_pointwise(kernel)
 }
 
+/// Whether a kernel is a product of two values neither of which is a weight, as in attention: heads that are split and joined in its
+/// indices look like windows.
+fn multiplies_values(program: &Program, kernel: &Kernel) -> bool {
+    let nest = Nest::of(kernel, &kernel.body);
+    let Some(reduction) = nest.reduction(kernel) else { return false };
+    let [update] = reduction.updates else { return false };
+    product(kernel, update).is_some_and(|operands| operands.iter().all(|operand| !is_constant(program, operand.buffer)))
+}
+
 /// A convolution with a kernel of one: a product over the second dimension of a map of rank 3 or more, into a map.
 fn is_pointwise(kernel: &Kernel) -> bool {
     let nest = Nest::of(kernel, &kernel.body);
@@ -77,7 +86,10 @@ fn is_pointwise(kernel: &Kernel) -> bool {
     let is_input = |access: &super::nest::Access| {
         access.index.len() >= 3 && reduction.axes.iter().any(|&axis| plain_dim(kernel, access, axis) == Some(1))
     };
-    let is_output = |stmt: &&Stmt| matches!(stmt, Stmt::Store { index, .. } if index.len() >= 3 && nest.spatial.len() == index.len());
+    // Loops of one round are gone: the index of such a dimension is a constant.
+    let is_axis = |&index: &ExprId| matches!(kernel.exprs.get(index), Expr::Axis(_));
+    let axes = |index: &[ExprId]| index.iter().filter(|index| is_axis(index)).count();
+    let is_output = |stmt: &&Stmt| matches!(stmt, Stmt::Store { index, .. } if index.len() >= 3 && nest.spatial.len() == axes(index));
     operands.iter().any(is_input) && reduction.stores.iter().any(is_output)
 }
 

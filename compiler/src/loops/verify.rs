@@ -10,9 +10,9 @@
 //!   constants; what is read was stored before by this kernel or an earlier one; local buffers are used by one kernel; every output
 //!   is stored.
 //! * Variables have one dtype and are set before they are read.
-//! * Spatial rounds are independent: what they set they set before reading it, and what they store to memory that outlives the loop
-//!   they store at an index with the axis in it; stores to packed buffers are in sequential loops only. Reduce rounds store to local memory only, and a variable that they carry is updated by
-//!   [`scalar::combine`](super::scalar::combine) and not read otherwise.
+//! * Spatial rounds are independent: what they set they set before reading it, and what they store to memory that outlives the
+//!   loop they store at an index with the axis in it. Stores to packed buffers are in sequential loops only. Reduce rounds store to
+//!   local memory only, and a variable that they carry is updated by [`scalar::combine`](super::scalar::combine) and not read otherwise.
 
 mod exprs;
 mod flow;

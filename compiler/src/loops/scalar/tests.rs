@@ -252,7 +252,11 @@ fn samples(dtype: DType) -> Tensor {
     let numbers: Vec<Number> = match dtype {
         DType::Bool => vec![Number::Int(0), Number::Int(1)],
         DType::F32 => singles().into_iter().map(|x| Number::Float(x.into())).collect(),
-        DType::F64 => doubles().into_iter().chain((0..1 << 16).map(|i| f64::from(f32::from_bits(i << 16)) * (1.0 + 1e-12))).map(Number::Float).collect(),
+        DType::F64 => {
+            // Also numbers that only just differ from those of bf16.
+            let near = (0..1 << 16).map(|bits| f64::from(f32::from_bits(bits << 16)) * (1.0 + 1e-12));
+            doubles().into_iter().chain(near).map(Number::Float).collect()
+        }
         DType::F16 => (0..=u16::MAX).map(|bits| Number::Float(f16::from_bits(bits).to_f64())).collect(),
         DType::BF16 => (0..=u16::MAX).map(|bits| Number::Float(bf16::from_bits(bits).to_f64())).collect(),
         _ if dtype.size_bits() <= 16 => (0..1 << dtype.size_bits()).map(|bits| integer(dtype, bits)).collect(),

@@ -106,7 +106,8 @@ impl Flow<'_> {
         };
         body.iter().for_each(|stmt| stmt.walk(&mut visit));
         let Some(buffer) = packed else { return Ok(()) };
-        bail!("@{} is packed, but axis {} around a store to it does not run in order", self.program.buffers[buffer].name, self.kernel.axes[axis].name)
+        let (buffer, axis) = (&self.program.buffers[buffer].name, &self.kernel.axes[axis].name);
+        bail!("@{buffer} is packed, but axis {axis} around a store to it does not run in order")
     }
 
     /// Variables that a round takes from the round before: set in it, but read before that.
