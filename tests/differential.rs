@@ -5,7 +5,8 @@
 
 use std::fs;
 
-use mcc::decide::{Decisions, Step, layout, order, schedule};
+use mcc::decide::{layout, order, schedule};
+use mcc::decisions::{Decisions, KernelDecision, Step};
 use mcc::driver::{Compilation, Options, Silent, Stage, compile_graph};
 use mcc::graph::{Graph, interp};
 use mcc::loops::{self, AxisKind, Kernel, Role, Stmt};
@@ -42,7 +43,7 @@ fn random_decisions(compilation: &Compilation, random: &mut Random) -> Decisions
         } else {
             schedule::choose(&fused, kernel, &decisions.layouts, &facts)
         };
-        let decision = mcc::decide::KernelDecision { target: compilation.target_name().into(), schedule };
+        let decision = KernelDecision { target: compilation.target_name().into(), schedule };
         decisions.kernels.insert(kernel.name.clone(), decision);
     }
     decisions

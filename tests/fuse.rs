@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use mcc::decide::{self, Decisions, Fusion};
+use mcc::decide;
+use mcc::decisions::{Decisions, Fusion};
 use mcc::loops::interp;
 use mcc::loops::lower::lower;
 use mcc::loops::verify::verify;

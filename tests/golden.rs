@@ -12,7 +12,8 @@
 
 use std::path::{Path, PathBuf};
 
-use mcc::decide::{self, Decisions};
+use mcc::decide;
+use mcc::decisions::Decisions;
 use mcc::graph::edit::Edit;
 use mcc::graph::{Graph, interp, text, verify};
 use mcc::loops;

@@ -9,7 +9,8 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use crate::codegen;
-use crate::decide::{self, Decisions};
+use crate::decide;
+use crate::decisions::Decisions;
 use crate::emit::manifest::hex;
 use crate::emit::{self, BufferPlace, CompiledKernel, CompiledModel, Linked, Port};
 use crate::graph::{self, Graph};

@@ -3,6 +3,7 @@
 mod artifacts;
 pub mod codegen;
 pub mod decide;
+pub mod decisions;
 pub mod driver;
 pub mod emit;
 pub mod graph;

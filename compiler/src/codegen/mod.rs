@@ -16,7 +16,7 @@ use std::rc::Rc;
 use mcc_kernel::{Builder, Facts, If, Loop, Node, Op, Operand, Type, VReg, While, ir};
 use mcc_support::{DType, EntityMap, bug};
 
-use crate::decide::Layout;
+use crate::decisions::Layout;
 use crate::loops::{self, AxisId, AxisKind, AxisMode, BufferId, ExprId, Program, Stmt, VarId};
 
 /// A kernel as kernel IR: a function of `(args, begin, end)` (see [`ir::Kernel`]).

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::decide::Fusion;
+use crate::decisions::Fusion;
 use crate::loops::linear::{Atom, Linear};
 use crate::loops::{AxisId, AxisKind, Binary, BufferId, Expr, ExprId, Kernel, Program, Role, Stmt, Unary};
 use crate::realize::fuse::{Change, Fuser, nest};

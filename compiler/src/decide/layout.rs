@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use mcc_kernel::Facts;
 
-use super::nest::{Nest, Reduction, is_constant, plain_dim, product};
+use super::nest::{Access, Nest, Reduction, accesses, is_constant, plain_dim, product};
 use super::schedule::{Tile, Vector};
-use super::{Coordinate, Layout};
+use crate::decisions::{Coordinate, Layout};
 use crate::loops::linear::{Atom, Linear};
 use crate::loops::{AxisId, AxisKind, BufferId, Expr, ExprId, Kernel, Program, Role, Stmt};
 
@@ -83,7 +83,7 @@ fn is_pointwise(kernel: &Kernel) -> bool {
     let Some(reduction) = nest.reduction(kernel) else { return false };
     let [update] = reduction.updates else { return false };
     let Some(operands) = product(kernel, update) else { return false };
-    let is_input = |access: &super::nest::Access| {
+    let is_input = |access: &Access| {
         access.index.len() >= 3 && reduction.axes.iter().any(|&axis| plain_dim(kernel, access, axis) == Some(1))
     };
     // Loops of one round are gone: the index of such a dimension is a constant.
@@ -93,10 +93,10 @@ fn is_pointwise(kernel: &Kernel) -> bool {
     operands.iter().any(is_input) && reduction.stores.iter().any(is_output)
 }
 
-fn all_accesses(kernel: &Kernel) -> Vec<super::nest::Access> {
+fn all_accesses(kernel: &Kernel) -> Vec<Access> {
     let mut all = Vec::new();
     for stmt in &kernel.body {
-        stmt.walk(&mut |stmt| all.extend(super::nest::accesses(&kernel.exprs, [stmt])));
+        stmt.walk(&mut |stmt| all.extend(accesses(&kernel.exprs, [stmt])));
     }
     all
 }
@@ -112,13 +112,13 @@ fn feature_maps(program: &Program, kernel: &Kernel) -> Vec<BufferId> {
     // An elementwise kernel that moves data between dimensions does not say how its operand should lie.
     let store = accesses.iter().find(|access| access.is_store).expect("it stores");
     let channel = Linear::of(&kernel.exprs, store.index[1]);
-    let same_channel = |access: &&super::nest::Access| {
+    let same_channel = |access: &&Access| {
         access.index.len() == rank && (access.is_store || slides_or_follows(kernel, access, &channel))
     };
     accesses.iter().filter(same_channel).map(|access| access.buffer).filter(|&buffer| !is_constant(program, buffer)).collect()
 }
 
-fn slides_or_follows(kernel: &Kernel, access: &super::nest::Access, channel: &Linear) -> bool {
+fn slides_or_follows(kernel: &Kernel, access: &Access, channel: &Linear) -> bool {
     let form = Linear::of(&kernel.exprs, access.index[1]);
     let reduces = |form: &Linear| form.terms.keys().any(|atom| matches!(atom, Atom::Axis(axis) if kernel.axes[*axis].kind == AxisKind::Reduce));
     form.terms == channel.terms || reduces(&form)
@@ -155,7 +155,7 @@ fn pack_weights(
     }
 }
 
-fn panels(kernel: &Kernel, access: &super::nest::Access, (panel, nr): (usize, Option<usize>), reduce: &[AxisId]) -> Layout {
+fn panels(kernel: &Kernel, access: &Access, (panel, nr): (usize, Option<usize>), reduce: &[AxisId]) -> Layout {
     // Dimensions in the order in which the loops walk them: those of spatial axes first, then the reduction's.
     let rank = |dim: usize| {
         let form = Linear::of(&kernel.exprs, access.index[dim]);

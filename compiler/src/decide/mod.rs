@@ -1,8 +1,4 @@
-//! What is free to choose, as one value: which kernels are fused, in which order they run, how each buffer lies in memory, which
-//! target compiles each kernel and how it is scheduled. A build is replayed, tuned or bisected by editing it.
-//!
-//! [`crate::realize`] carries it out; the same decisions give the same bytes. Kernels, axes and buffers are named as in the text
-//! of the loop IR.
+//! Chooses decisions: rules and a cost model over the facts of the target. Nothing here changes a program.
 
 pub mod fuse;
 pub mod layout;
@@ -10,85 +6,10 @@ pub mod nest;
 pub mod order;
 pub mod schedule;
 
-use std::collections::BTreeMap;
-use std::fmt;
-
 use mcc_kernel::Facts;
-use mcc_support::{Result, ensure};
-use serde::{Deserialize, Serialize};
 
+use crate::decisions::{Decisions, KernelDecision};
 use crate::loops::Program;
-
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-pub struct Decisions {
-    /// Carried out in this order, on the lowered program.
-    pub fusions: Vec<Fusion>,
-    /// Of the fused kernels, by name.
-    pub order: Vec<String>,
-    /// By buffer. A buffer that is not named is dense and row-major; the caller's buffers always are.
-    pub layouts: BTreeMap<String, Layout>,
-    /// By kernel, for each of `order`.
-    pub kernels: BTreeMap<String, KernelDecision>,
-}
-
-/// One fusion. Where two kernels become one, that has the consumer's name.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "fuse")]
-pub enum Fusion {
-    /// The consumer computes what the producer would have stored in place of loading it. The producer goes when nothing else
-    /// reads its buffer.
-    Inline { producer: String, consumer: String },
-    /// The consumer's elementwise work is done on the producer's result before it is stored; the producer's own store stays
-    /// where something else reads it.
-    Epilogue { producer: String, consumer: String },
-    /// Both run under the same `depth` outer loops, one after the other; buffers between them shrink to what one round needs.
-    Merge { producer: String, consumer: String, depth: usize },
-    /// The consumer pads what the producer stores: the producer stores into the interior of the padded buffer itself, and the
-    /// consumer only fills the border.
-    Interior { producer: String, consumer: String },
-    /// A kernel stores the same values to the buffers `from` and `to`: whoever reads `from` reads `to`, and `from` goes.
-    Redirect { from: String, to: String },
-    /// Several kernels store parts of the buffer `from`: each does the consumer's elementwise work on its part before it stores it.
-    Distribute { from: String, consumer: String },
-}
-
-/// Order of a buffer's elements in memory: an index is taken apart into physical coordinates, the first outermost, which are dense.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub struct Layout {
-    pub coordinates: Vec<Coordinate>,
-}
-
-/// `(index[dim] / divide) % modulo`, without the remainder for the outermost coordinate of a dimension. Where the extent is not a
-/// multiple, the rest is padding: zero for constants, undefined for temporaries.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub struct Coordinate {
-    pub dim: usize,
-    pub divide: usize,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub modulo: Option<usize>,
-}
-
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct KernelDecision {
-    /// Name of the target that compiles it.
-    pub target: String,
-    /// Carried out in this order.
-    pub schedule: Vec<Step>,
-}
-
-/// One change of a kernel's loops. Axes by name; a split of `x` makes `x.o` around `x.i`.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "step")]
-pub enum Step {
-    /// Into rounds of `factor`. Where the extent is not a multiple, the rest becomes loops of its own after the others, with `x.t`
-    /// (of the rest's extent) in place of `x.o` and `x.i`.
-    Split { axis: String, factor: usize },
-    /// Moves the loop over `axis`, which must be nested perfectly, to just inside that over `inside`, or outermost.
-    Move { axis: String, inside: Option<String> },
-    Unroll { axis: String },
-    /// The axis becomes vector lanes; its extent is a lane count of the target.
-    Vectorize { axis: String },
-}
 
 /// Chooses for a lowered program; `target` is the name of the one that compiles its kernels, with its facts.
 pub fn decide(program: &Program, target: &str, facts: &Facts) -> Decisions {
@@ -98,81 +19,4 @@ pub fn decide(program: &Program, target: &str, facts: &Facts) -> Decisions {
     let decision = |kernel| KernelDecision { target: target.to_owned(), schedule: schedule::choose(&fused, kernel, &layouts, facts) };
     let kernels = fused.kernels.iter().map(|kernel| (kernel.name.clone(), decision(kernel))).collect();
     Decisions { fusions, order, layouts, kernels }
-}
-
-impl fmt::Display for Fusion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Fusion::Inline { producer, consumer } => write!(f, "inline {producer} into {consumer}"),
-            Fusion::Epilogue { producer, consumer } => write!(f, "do {consumer} before {producer} stores"),
-            Fusion::Merge { producer, consumer, depth } => write!(f, "merge {producer} and {consumer} under {depth} loops"),
-            Fusion::Interior { producer, consumer } => write!(f, "store from {producer} inside of the border of {consumer}"),
-            Fusion::Redirect { from, to } => write!(f, "read @{to} for @{from}"),
-            Fusion::Distribute { from, consumer } => write!(f, "do {consumer} before the parts of @{from} are stored"),
-        }
-    }
-}
-
-impl Layout {
-    pub fn row_major(rank: usize) -> Self {
-        Self::permuted(&(0..rank).collect::<Vec<_>>())
-    }
-
-    /// Dimensions in this order, the first outermost.
-    pub fn permuted(order: &[usize]) -> Self {
-        Self { coordinates: order.iter().map(|&dim| Coordinate { dim, divide: 1, modulo: None }).collect() }
-    }
-
-    /// That each dimension is taken apart completely and once, so that every index has a place of its own: its coordinates divide by
-    /// 1, by m, by m · n, … with remainders by m, n, … but for the last.
-    pub fn validate(&self, shape: &[usize]) -> Result<()> {
-        ensure!(self.coordinates.iter().all(|c| c.dim < shape.len()), "a coordinate is of a dimension that is not there");
-        for dim in 0..shape.len() {
-            let mut digits: Vec<&Coordinate> = self.coordinates.iter().filter(|c| c.dim == dim).collect();
-            digits.sort_by_key(|c| (c.divide, c.modulo.is_none()));
-            let mut below = Some(1);
-            for digit in &digits {
-                ensure!(digit.modulo != Some(0) && below == Some(digit.divide), "the coordinates of dimension {dim} do not join");
-                below = digit.modulo.and_then(|modulo| digit.divide.checked_mul(modulo));
-            }
-            ensure!(below.is_none(), "dimension {dim} has no outermost coordinate");
-        }
-        Ok(())
-    }
-
-    /// Extent of each coordinate for a buffer of this shape.
-    pub fn extents(&self, shape: &[usize]) -> Vec<usize> {
-        self.coordinates
-            .iter()
-            .map(|coordinate| coordinate.modulo.unwrap_or(shape[coordinate.dim].div_ceil(coordinate.divide)))
-            .collect()
-    }
-
-    /// Elements of each step of each coordinate.
-    pub fn strides(&self, shape: &[usize]) -> Vec<usize> {
-        let extents = self.extents(shape);
-        let mut strides = vec![1; extents.len()];
-        for at in (0..extents.len().saturating_sub(1)).rev() {
-            strides[at] = strides[at + 1] * extents[at + 1];
-        }
-        strides
-    }
-
-    /// Elements with padding.
-    pub fn count(&self, shape: &[usize]) -> usize {
-        self.extents(shape).iter().product()
-    }
-
-    /// Where the element at an index lies, in elements.
-    pub fn offset(&self, shape: &[usize], index: &[usize]) -> usize {
-        let strides = self.strides(shape);
-        self.coordinates
-            .iter()
-            .zip(strides)
-            .map(|(c, stride)| {
-                let coordinate = index[c.dim] / c.divide;
-                stride * c.modulo.map_or(coordinate, |modulo| coordinate % modulo)
-            })
-            .sum()
-    }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use mcc_support::DType;
 
-use super::Layout;
+use crate::decisions::Layout;
 use crate::loops::linear::{Atom, Linear};
 use crate::loops::{AxisId, AxisKind, Binary, BufferId, Expr, ExprId, Exprs, Kernel, Program, Role, Stmt};
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use mcc_kernel::Facts;
 
 use super::nest::{Access, Nest, Reduction, Stride, accesses, is_constant, lanes, stride};
-use super::{Layout, Step};
+use crate::decisions::{Layout, Step};
 use crate::loops::{AxisId, AxisKind, Kernel, Program, Role, Stmt};
 
 /// Rounds of a short loop are unrolled up to this many.

@@ -3,7 +3,7 @@
 use mcc_support::EntityMap;
 
 use super::live::Live;
-use crate::decide::Layout;
+use crate::decisions::Layout;
 use crate::loops::{AxisId, AxisKind, BufferId, Expr, ExprId, Kernel, Program, Role, Stmt};
 use crate::realize::fuse::nest;
 

@@ -13,7 +13,7 @@ pub mod text;
 use bytes::Bytes;
 use mcc_support::EntityMap;
 
-use crate::decide::Layout;
+use crate::decisions::Layout;
 use crate::loops::{Buffer, BufferId, Program, Role};
 use live::Live;
 

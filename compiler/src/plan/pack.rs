@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use mcc_support::{DType, EntityMap, Tensor};
 
 use super::{ALIGN_BYTES, Place};
-use crate::decide::Layout;
+use crate::decisions::Layout;
 use crate::loops::{BufferId, Program, Role};
 use crate::realize::fuse::nest;
 
@@ -88,7 +88,7 @@ pub fn pack_constants(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::Coordinate;
+    use crate::decisions::Coordinate;
 
     #[test]
     fn packed_elements_lie_where_the_layout_says() {

@@ -4,7 +4,7 @@ use mcc_support::EntityMap;
 
 use super::check::check;
 use super::{MemoryPlan, Place, plan};
-use crate::decide::Layout;
+use crate::decisions::Layout;
 use crate::loops::text::parse;
 use crate::loops::{BufferId, Program};
 

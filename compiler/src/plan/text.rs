@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::{MemoryPlan, Place};
-use crate::decide::Layout;
+use crate::decisions::Layout;
 use crate::loops::Program;
 
 /// One line for each buffer that is used, in the order of their first kernels; totals at the end.

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use mcc_support::{EntityMap, Error, Result, ensure};
 
-use crate::decide::Fusion;
+use crate::decisions::Fusion;
 use crate::loops::{Buffer, BufferId, Kernel, Program, Role, simplify};
 
 /// Carries out fusions in their order.

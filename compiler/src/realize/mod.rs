@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use mcc_support::{EntityMap, Result, bail, ensure};
 
-use crate::decide::{Decisions, Layout};
+use crate::decisions::{Decisions, Layout};
 use crate::loops::{BufferId, Kernel, Program, Role};
 use crate::plan::{self, MemoryPlan};
 

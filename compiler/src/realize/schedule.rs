@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use mcc_support::{EntityMap, Result, bail, ensure};
 
-use crate::decide::Step;
+use crate::decisions::Step;
 use crate::loops::{Axis, AxisId, AxisKind, AxisMode, Binary, Expr, ExprId, Exprs, Kernel, Stmt};
 
 /// Applies `steps` in order.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::realize;
-use crate::decide::{Decisions, Fusion, KernelDecision, Layout};
+use crate::decisions::{Decisions, Fusion, KernelDecision, Layout};
 use crate::loops::Program;
 use crate::loops::text::parse;
 

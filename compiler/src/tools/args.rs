@@ -7,7 +7,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use mcc_support::tensor::Number;
 use mcc_support::{DType, Error, Result, Shape, Tensor, TensorType, bail, ensure};
 
-use crate::decide::Decisions;
+use crate::decisions::Decisions;
 use crate::driver::{Options, Stage};
 use crate::import::declared_inputs;
 use crate::npy;

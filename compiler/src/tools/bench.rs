@@ -9,8 +9,7 @@ use mcc_support::{Error, Result, ensure};
 use crate::driver;
 
 use super::args::BenchArgs;
-use super::exec::{Binding, Executable};
-use super::run::finished;
+use super::exec::{Binding, Executable, finished};
 use super::report::Reporter;
 use super::{inputs, print};
 

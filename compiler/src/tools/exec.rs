@@ -18,6 +18,8 @@ use target_lexicon::Triple;
 
 use crate::emit::{Linked, Port};
 
+use super::report;
+
 /// Room for alignment and for the veneers that calls over long distances take.
 const SLACK_BYTES: usize = 1 << 16;
 const SLACK_PER_FUNCTION_BYTES: usize = 4096;
@@ -136,8 +138,18 @@ impl Drop for Executable {
     }
 }
 
+/// A clamped index is worth a warning; anything else that is not well is an error.
+pub fn finished(status: i32) -> Result<()> {
+    match status {
+        abi::status::OK => {}
+        abi::status::CLAMPED => report::warning("an index was out of range and was clamped"),
+        other => return Err(Error::new(format!("the model ended with {}", status_name(other)))),
+    }
+    Ok(())
+}
+
 /// The message for a status that is not [`abi::status::OK`].
-pub fn status_name(status: i32) -> &'static str {
+fn status_name(status: i32) -> &'static str {
     abi::status::ALL.iter().find(|(_, value)| *value == status).map_or("an unknown status", |(name, _)| name)
 }
 

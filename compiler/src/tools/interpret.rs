@@ -9,7 +9,7 @@ use mcc_support::{Result, Tensor, bug};
 use crate::driver::Compilation;
 use crate::emit;
 
-use super::run::finished;
+use super::exec::finished;
 
 /// The outputs for these inputs, one for each of the model's. Memory that was never written reads as NaN.
 pub fn run(compilation: &Compilation, inputs: &[Tensor]) -> Result<Vec<Tensor>> {

@@ -5,7 +5,6 @@ use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 
-use mcc_runtime::abi;
 use mcc_support::{Error, Result, Tensor};
 
 use crate::driver::{self, Compilation, Stage};
@@ -14,7 +13,7 @@ use crate::loops;
 use crate::onnx;
 
 use super::args::{Level, RunArgs};
-use super::exec::{Executable, status_name};
+use super::exec::{Executable, finished};
 use super::report::{self, Reporter};
 use super::{inputs, interpret, print};
 
@@ -65,16 +64,6 @@ fn outputs(compilation: &Compilation, level: Level, inputs: &[Tensor]) -> Result
             Ok(executable.outputs(&binding))
         }
     }
-}
-
-/// A clamped index is worth a warning; anything else that is not well is an error.
-pub fn finished(status: i32) -> Result<()> {
-    match status {
-        abi::status::OK => {}
-        abi::status::CLAMPED => report::warning("an index was out of range and was clamped"),
-        other => return Err(Error::new(format!("the model ended with {}", status_name(other)))),
-    }
-    Ok(())
 }
 
 /// Type, range and first elements.

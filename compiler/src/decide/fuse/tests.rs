@@ -5,7 +5,7 @@ use mcc_support::tensor::Number;
 use mcc_support::{DType, Tensor, TensorType};
 
 use super::choose;
-use crate::decide::Layout;
+use crate::decisions::Layout;
 use crate::graph::build::{Builder, Wire};
 use crate::graph::{Conv, ReduceFn, UnaryFn};
 use crate::loops::{Program, interp};
