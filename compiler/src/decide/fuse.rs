@@ -11,6 +11,9 @@ use crate::realize::fuse::{Change, Fuser, nest};
 
 /// Work on one element that may be done twice rather than stored and loaded; see [`cost`].
 const CHEAP: usize = 6;
+/// Work on one element that needs so many registers that beside a tile of accumulators they spill: an exponential, but no chain of
+/// simple operations.
+const CROWDED: usize = 24;
 /// Bytes that a buffer inside a merged kernel may take: it should stay in the first-level cache.
 const LOCAL_BYTES: usize = 32 << 10;
 
@@ -95,16 +98,33 @@ impl Chooser {
         self.take_inline(slot, taken)
     }
 
-    /// An elementwise kernel becomes the last step of a contraction or reduction that it reads: the latest that allows it.
+    /// An elementwise kernel becomes the last step of a contraction or reduction that it reads: the latest that allows it. One that
+    /// only another elementwise kernel reads first becomes a part of that, so that what does not fit beside the accumulators of a
+    /// contraction stays whole.
     fn work_on_results_before_they_are_stored(&mut self, slot: usize) -> bool {
-        if nest::elementwise(self.kernel(slot)).is_none() {
+        let Some(sites) = nest::elementwise(self.kernel(slot)) else { return false };
+        if self.joins_its_reader(slot) {
             return false;
         }
+        let crowded = sites.iter().any(|site| cost(self.kernel(slot), site.value) > CROWDED);
         let taken = self.fuser.producers(slot).into_iter().find_map(|producer| {
-            nest::elementwise(self.kernel(producer)).is_none().then_some(())?;
-            Some((producer, self.fuser.epilogue(producer, slot).ok()?))
+            let kernel = self.kernel(producer);
+            let fits = nest::elementwise(kernel).is_none() && !(crowded && self.reuses_operands(kernel));
+            fits.then(|| Some((producer, self.fuser.epilogue(producer, slot).ok()?)))?
         });
         self.take_epilogue(slot, taken)
+    }
+
+    /// Whether the only kernel that reads this one's results is elementwise and will compute them itself.
+    fn joins_its_reader(&self, slot: usize) -> bool {
+        let (Some(store), consumers) = (self.sole_store(slot), self.fuser.consumers(slot)) else { return false };
+        matches!(self.fuser.buffer(store.buffer).role, Role::Temporary)
+            && consumers.len() == 1
+            && consumers.iter().all(|&consumer| {
+                nest::elementwise(self.kernel(consumer)).is_some()
+                    && self.evaluates_once(consumer, store.buffer)
+                    && self.fuser.inline(slot, consumer).is_ok()
+            })
     }
 
     /// The same where the results are stored in parts, as concatenations are.

@@ -59,17 +59,25 @@ const MODELS: &[(&str, Build, &[&str])] = &[
         "an activation that reads its operand twice joins the convolution",
         |b| {
             let y = conv_3x3(input(b, "x", &[1, 4, 6, 6]), input(b, "w", &[4, 4, 3, 3]));
-            b.output("y", y * sigmoid(y));
+            b.output("y", y * (y * 0.2 + 0.5).clamp(0.0, 1.0));
         },
-        &["k005_conv_neg_exp_add_div_mul"],
+        &["k005_conv_mul_add_max_min_mul"],
     ),
     (
-        "so does gelu after a product with bias",
+        "an exponential does not: it would push the accumulators out of registers",
+        |b| {
+            let y = conv_3x3(input(b, "x", &[1, 4, 6, 6]), input(b, "w", &[4, 4, 3, 3])) + input(b, "bias", &[4, 1, 1]);
+            b.output("y", y * sigmoid(y));
+        },
+        &["k001_conv_add", "k006_neg_exp_add_div_mul"],
+    ),
+    (
+        "nor does gelu after a product with bias, which is whole",
         |b| {
             let y = input(b, "x", &[2, 5, 8]).contract(input(b, "w", &[8, 12]), "bsk", "kn", "bsn") + input(b, "bias", &[12]);
             b.output("y", gelu(y));
         },
-        &["k006_contract_add_div_erf_add_mul"],
+        &["k001_contract_add", "k006_div_erf_add_mul"],
     ),
     ("softmax along rows is one tree", |b| b.output("y", softmax(input(b, "x", &[2, 3, 5, 7]), 3)), &["k006_reduce_max_sub_exp_reduce_sum_div"]),
     (
