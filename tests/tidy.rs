@@ -48,7 +48,7 @@ const STAGES: [(&str, &[&str]); 10] = [
     ("loops", &["graph"]),
     ("decide", &["decisions", "loops", "realize"]),
     ("realize", &["decisions", "loops", "plan"]),
-    ("plan", &["decisions", "loops", "realize"]),
+    ("plan", &["decisions", "loops"]),
     ("codegen", &["decisions", "loops"]),
 ];
 

@@ -5,9 +5,10 @@
 use std::collections::BTreeSet;
 
 use crate::decisions::Fusion;
-use crate::loops::linear::{Atom, Linear};
+use crate::loops::linear::{self, Atom, Linear};
 use crate::loops::{AxisId, AxisKind, Binary, BufferId, Expr, ExprId, Kernel, Program, Role, Stmt, Unary};
-use crate::realize::fuse::{Change, Fuser, nest};
+use crate::loops::sites;
+use crate::realize::fuse::{Change, Fuser};
 
 /// Work on one element that may be done twice rather than stored and loaded; see [`cost`].
 const CHEAP: usize = 6;
@@ -66,7 +67,7 @@ impl Chooser {
             let kernel = self.kernel(producer);
             let axis = self.weights_axis(kernel)?;
             let is_innermost = |kernel: &Kernel, axis: &str, buffer| {
-                let site = nest::only_store(kernel, buffer)?;
+                let site = sites::only_store(kernel, buffer)?;
                 let last = Linear::of(&kernel.exprs, *site.index.last()?);
                 Some(last.terms.iter().any(|(&atom, &step)| {
                     step == 1 && matches!(atom, Atom::Axis(id) if kernel.axes[id].name == axis)
@@ -76,7 +77,7 @@ impl Chooser {
             let was = is_innermost(kernel, &axis, moved.from)?;
             let after = change.kernel(slot)?;
             let is = is_innermost(after, &axis, moved.to)?;
-            let only_reader = nest::only_store(after, moved.from).is_none();
+            let only_reader = sites::only_store(after, moved.from).is_none();
             (only_reader && is && !was).then_some((producer, change))
         });
         self.take_epilogue(slot, taken)
@@ -92,7 +93,7 @@ impl Chooser {
             // A load that may lie outside is tested each time: padding is written once where its elements are read again and again.
             (once || !moved.is_padding).then_some(())?;
             let addressable = awkward_loads(change.kernel(consumer)?) <= awkward_loads(before);
-            let once = once && nest::elementwise(before).is_some();
+            let once = once && sites::elementwise(before).is_some();
             (addressable || once).then_some((consumer, change))
         });
         self.take_inline(slot, taken)
@@ -102,14 +103,14 @@ impl Chooser {
     /// only another elementwise kernel reads first becomes a part of that, so that what does not fit beside the accumulators of a
     /// contraction stays whole.
     fn work_on_results_before_they_are_stored(&mut self, slot: usize) -> bool {
-        let Some(sites) = nest::elementwise(self.kernel(slot)) else { return false };
+        let Some(sites) = sites::elementwise(self.kernel(slot)) else { return false };
         if self.joins_its_reader(slot) {
             return false;
         }
         let crowded = sites.iter().any(|site| cost(self.kernel(slot), site.value) > CROWDED);
         let taken = self.fuser.producers(slot).into_iter().find_map(|producer| {
             let kernel = self.kernel(producer);
-            let fits = nest::elementwise(kernel).is_none() && !(crowded && self.reuses_operands(kernel));
+            let fits = sites::elementwise(kernel).is_none() && !(crowded && self.reuses_operands(kernel));
             fits.then(|| Some((producer, self.fuser.epilogue(producer, slot).ok()?)))?
         });
         self.take_epilogue(slot, taken)
@@ -121,7 +122,7 @@ impl Chooser {
         matches!(self.fuser.buffer(store.buffer).role, Role::Temporary)
             && consumers.len() == 1
             && consumers.iter().all(|&consumer| {
-                nest::elementwise(self.kernel(consumer)).is_some()
+                sites::elementwise(self.kernel(consumer)).is_some()
                     && self.evaluates_once(consumer, store.buffer)
                     && self.fuser.inline(slot, consumer).is_ok()
             })
@@ -167,11 +168,11 @@ impl Chooser {
 
     /// Elementwise kernels over the same elements become one that stores the results of both.
     fn join_elementwise(&mut self, slot: usize) -> bool {
-        if nest::elementwise(self.kernel(slot)).is_none() {
+        if sites::elementwise(self.kernel(slot)).is_none() {
             return false;
         }
         let taken = self.fuser.producers(slot).into_iter().find_map(|producer| {
-            nest::elementwise(self.kernel(producer))?;
+            sites::elementwise(self.kernel(producer))?;
             Some((producer, self.fuser.epilogue(producer, slot).ok()?))
         });
         self.take_epilogue(slot, taken)
@@ -209,7 +210,7 @@ impl Chooser {
             [from, to].iter().all(|kernel| !self.reuses_operands(kernel) && reduces_along_rows(kernel)).then_some(())?;
             let depth = self.fuser.paired_axes(producer, slot).len();
             // The rows of both are the same; an elementwise kernel loops over the elements of a row, too.
-            let rows = |kernel: &Kernel| nest::elementwise(kernel).map_or(nest::outer_loops(kernel).0.len(), |_| depth);
+            let rows = |kernel: &Kernel| sites::elementwise(kernel).map_or(sites::outer_loops(kernel).0.len(), |_| depth);
             (rows(from) == depth && rows(to) == depth).then_some(())?;
             let change = self.fuser.merge(producer, slot, depth).ok()?;
             change.buffers.iter().all(|(_, buffer)| buffer.ty.size_bytes() <= LOCAL_BYTES).then_some(())?;
@@ -244,8 +245,8 @@ impl Chooser {
     }
 
     /// The store of an elementwise kernel that has only one.
-    fn sole_store(&self, slot: usize) -> Option<nest::Site> {
-        let mut sites = nest::elementwise(self.kernel(slot))?;
+    fn sole_store(&self, slot: usize) -> Option<sites::Site> {
+        let mut sites = sites::elementwise(self.kernel(slot))?;
         (sites.len() == 1).then(|| sites.remove(0))
     }
 
@@ -255,14 +256,14 @@ impl Chooser {
         let kernel = self.kernel(slot);
         let Expr::Load { buffer, index, otherwise, .. } = kernel.exprs.get(store.value) else { return None };
         let is_load = |id| matches!(kernel.exprs.get(id), Expr::Load { .. });
-        let gathers = nest::reachable(kernel, index.clone()).into_iter().any(is_load);
+        let gathers = sites::reachable(kernel, index.clone()).into_iter().any(is_load);
         (!gathers).then_some(Moved { from: *buffer, to: store.buffer, is_padding: otherwise.is_some() })
     }
 
     /// Name of the last axis of the result along which a reduction reads constants only.
     fn weights_axis(&self, kernel: &Kernel) -> Option<String> {
         let loads = loads_in_loops(kernel);
-        let (outer, _) = nest::outer_loops(kernel);
+        let (outer, _) = sites::outer_loops(kernel);
         let is_constant = |load: &LoadInLoops| matches!(self.fuser.buffer(load.buffer).role, Role::Constant(_));
         let depends = |load: &LoadInLoops, axis| load.along_reduction && load.axes.contains(&axis);
         let of_weights = |&axis: &AxisId| {
@@ -314,10 +315,10 @@ struct LoadInLoops {
 fn loads_in_loops(kernel: &Kernel) -> Vec<LoadInLoops> {
     fn visit(kernel: &Kernel, body: &[Stmt], path: &mut Vec<AxisId>, found: &mut Vec<LoadInLoops>) {
         for stmt in body {
-            for id in nest::reachable(kernel, stmt.exprs()) {
+            for id in sites::reachable(kernel, stmt.exprs()) {
                 let Expr::Load { buffer, index, .. } = kernel.exprs.get(id) else { continue };
                 let axes = |index: &[ExprId]| -> BTreeSet<AxisId> {
-                    nest::reachable(kernel, index.to_vec())
+                    sites::reachable(kernel, index.to_vec())
                         .into_iter()
                         .filter_map(|id| match kernel.exprs.get(id) {
                             Expr::Axis(axis) => Some(*axis),
@@ -330,7 +331,7 @@ fn loads_in_loops(kernel: &Kernel) -> Vec<LoadInLoops> {
                 let (outer, last) = index.split_at(index.len().saturating_sub(1));
                 found.push(LoadInLoops {
                     buffer: *buffer,
-                    rounds: nest::rounds(kernel, path),
+                    rounds: sites::rounds(kernel, path),
                     axes: axes(index),
                     along_reduction: reduced(index) > 0,
                     row: reduced(last) == 1 && reduced(outer) == 0,
@@ -367,10 +368,10 @@ fn reduces_along_rows(kernel: &Kernel) -> bool {
 
 /// Loads and stores at indices that are not sums of axes.
 fn awkward_loads(kernel: &Kernel) -> usize {
-    nest::loads(kernel)
+    sites::loads(kernel)
         .into_iter()
         .filter(|&load| match kernel.exprs.get(load) {
-            Expr::Load { index, .. } => !index.iter().all(|&index| nest::is_affine(&kernel.exprs, index)),
+            Expr::Load { index, .. } => !index.iter().all(|&index| linear::is_affine(&kernel.exprs, index)),
             _ => false,
         })
         .count()

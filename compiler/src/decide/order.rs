@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use mcc_support::EntityMap;
 
 use crate::loops::{BufferId, Program, Role};
-use crate::realize::fuse::nest;
+use crate::loops::sites;
 
 /// Names of the kernels in the order chosen: that of the program, or one found by always running the kernel after which least is
 /// live, where that lowers the peak. What needs nothing that is computed (the borders of padded buffers) runs when it is needed.
@@ -39,7 +39,7 @@ struct Dependences {
 
 impl Dependences {
     fn of(program: &Program) -> Self {
-        let accesses: Vec<_> = program.kernels.iter().map(nest::accesses).collect();
+        let accesses: Vec<_> = program.kernels.iter().map(sites::accesses).collect();
         let count = accesses.len();
         let mut graph = Dependences {
             touches: vec![BTreeSet::new(); count],

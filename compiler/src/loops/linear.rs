@@ -182,6 +182,11 @@ impl Linear {
     }
 }
 
+/// Whether an index is a sum of multiples of axes.
+pub fn is_affine(exprs: &Exprs, id: ExprId) -> bool {
+    Linear::of(exprs, id).terms.keys().all(|atom| matches!(atom, Atom::Axis(_)))
+}
+
 /// Ranges of a kernel's atoms: rounds of axes, and of expressions what clamps, remainders and divisions tell.
 #[derive(Clone, Copy, Debug)]
 pub struct KernelRanges<'a> {

@@ -11,6 +11,7 @@ pub mod lower;
 pub mod primitive;
 pub mod scalar;
 pub mod simplify;
+pub mod sites;
 pub mod text;
 pub mod verify;
 

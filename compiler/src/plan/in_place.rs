@@ -5,14 +5,14 @@ use mcc_support::EntityMap;
 use super::live::Live;
 use crate::decisions::Layout;
 use crate::loops::{AxisId, AxisKind, BufferId, Expr, ExprId, Kernel, Program, Role, Stmt};
-use crate::realize::fuse::nest;
+use crate::loops::sites;
 
 /// Live buffers, those that share their bytes together; a group's buffers live one after the other.
 pub fn groups(program: &Program, layouts: &EntityMap<BufferId, Layout>, lives: &EntityMap<BufferId, Option<Live>>) -> Vec<Vec<BufferId>> {
     let mut groups: Vec<Vec<BufferId>> = Vec::new();
     let mut group_of: EntityMap<BufferId, Option<usize>> = EntityMap::filled(program.buffers.len(), None);
     for (place, kernel) in program.kernels.iter().enumerate() {
-        let (reads, writes) = nest::accesses(kernel);
+        let (reads, writes) = sites::accesses(kernel);
         let mut dying: Vec<BufferId> = reads
             .into_iter()
             .filter(|&buffer| program.buffers[buffer].role == Role::Temporary && !writes.contains(&buffer))
@@ -73,7 +73,7 @@ impl Step<'_> {
             let spatial = path.iter().all(|&axis| self.kernel.axes[axis].kind == AxisKind::Spatial);
             let guarded = |stmt: &Stmt| matches!(stmt, Stmt::Store { guard: Some(_), .. });
             self.holds &= plain && spatial && stores.len() == 1 && !guarded(&body[stores[0].0]);
-            self.rounds += nest::rounds(self.kernel, path);
+            self.rounds += sites::rounds(self.kernel, path);
         }
         for (at, stmt) in body.iter().enumerate() {
             self.holds &= self.loads_agree(stmt, |index| stores.first().is_some_and(|&(store, to)| at <= store && index == to));
@@ -95,7 +95,7 @@ impl Step<'_> {
 
     /// Whether the operand is loaded by this statement itself only at indices that are right, and the result is not loaded.
     fn loads_agree(&self, stmt: &Stmt, right: impl Fn(&[ExprId]) -> bool) -> bool {
-        nest::reachable(self.kernel, stmt.exprs()).into_iter().all(|id| match self.kernel.exprs.get(id) {
+        sites::reachable(self.kernel, stmt.exprs()).into_iter().all(|id| match self.kernel.exprs.get(id) {
             Expr::Load { buffer, index, otherwise, .. } if *buffer == self.operand => otherwise.is_none() && right(index),
             Expr::Load { buffer, .. } => *buffer != self.result,
             _ => true,

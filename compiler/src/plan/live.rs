@@ -3,7 +3,7 @@
 use mcc_support::EntityMap;
 
 use crate::loops::{BufferId, Program, Role};
-use crate::realize::fuse::nest;
+use crate::loops::sites;
 
 /// From the first kernel that touches a buffer to the last, by place in the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,7 +27,7 @@ impl Live {
 pub fn lives(program: &Program) -> EntityMap<BufferId, Option<Live>> {
     let mut lives: EntityMap<BufferId, Option<Live>> = EntityMap::filled(program.buffers.len(), None);
     for (place, kernel) in program.kernels.iter().enumerate() {
-        let (reads, writes) = nest::accesses(kernel);
+        let (reads, writes) = sites::accesses(kernel);
         for &buffer in reads.union(&writes) {
             if matches!(program.buffers[buffer].role, Role::Temporary | Role::Local) {
                 let here = Live { first: place, last: place };

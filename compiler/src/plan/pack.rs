@@ -7,7 +7,7 @@ use mcc_support::{DType, EntityMap, Tensor};
 use super::{ALIGN_BYTES, Place};
 use crate::decisions::Layout;
 use crate::loops::{BufferId, Program, Role};
-use crate::realize::fuse::nest;
+use crate::loops::sites;
 
 /// The bytes of a tensor in a layout.
 pub fn pack(tensor: &Tensor, layout: &Layout) -> Vec<u8> {
@@ -62,7 +62,7 @@ pub fn pack_constants(
     // Places of constants by their size: those of one size are compared.
     let mut known: HashMap<usize, Vec<usize>> = HashMap::new();
     for kernel in &program.kernels {
-        for buffer in nest::accesses(kernel).0 {
+        for buffer in sites::accesses(kernel).0 {
             let Role::Constant(tensor) = &program.buffers[buffer].role else { continue };
             if places[buffer] != Place::Unused {
                 continue;

@@ -10,7 +10,6 @@ mod epilogue;
 mod inline;
 mod interior;
 mod merge;
-pub mod nest;
 mod redirect;
 mod rewrite;
 
@@ -20,6 +19,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use mcc_support::{EntityMap, Error, Result, ensure};
 
 use crate::decisions::Fusion;
+use crate::loops::sites;
 use crate::loops::{Buffer, BufferId, Kernel, Program, Role, simplify};
 
 /// Carries out fusions in their order.
@@ -130,7 +130,7 @@ impl Fuser {
     /// A change, unless it makes an index of which ranges do not tell that it is inside.
     fn provable(&self, change: Change) -> Result<Change> {
         for kernel in change.kernels.iter().filter_map(|(_, kernel)| kernel.as_ref()) {
-            for (buffer, index) in nest::sure_accesses(kernel) {
+            for (buffer, index) in sites::sure_accesses(kernel) {
                 let Buffer { name, ty, .. } = &self.program.buffers[buffer];
                 for (&index, &extent) in index.iter().zip(ty.shape.dims()) {
                     let (low, high) = simplify::range(kernel, index);
@@ -259,7 +259,7 @@ impl Fuser {
     }
 
     fn put(&mut self, slot: usize, kernel: Kernel, words: Vec<String>) {
-        let (reads, writes) = nest::accesses(&kernel);
+        let (reads, writes) = sites::accesses(&kernel);
         for &buffer in &reads {
             self.readers[buffer].insert(slot);
         }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use mcc_support::{EntityMap, Result, bail, ensure};
 
 use crate::decisions::{Decisions, Layout};
+use crate::loops::sites;
 use crate::loops::{BufferId, Kernel, Program, Role};
 use crate::plan::{self, MemoryPlan};
 
@@ -42,11 +43,11 @@ fn ordered(mut program: Program, order: &[String]) -> Result<Program> {
     // Kernels that write each buffer and have yet to run.
     let mut writers: EntityMap<BufferId, usize> = EntityMap::filled(program.buffers.len(), 0);
     for kernel in kernels.values() {
-        fuse::nest::accesses(kernel).1.into_iter().for_each(|buffer| writers[buffer] += 1);
+        sites::accesses(kernel).1.into_iter().for_each(|buffer| writers[buffer] += 1);
     }
     for name in order {
         let Some(kernel) = kernels.remove(name) else { bail!("the order names kernel '{name}' twice, or it is not there") };
-        let (reads, writes) = fuse::nest::accesses(&kernel);
+        let (reads, writes) = sites::accesses(&kernel);
         writes.iter().for_each(|&buffer| writers[buffer] -= 1);
         if let Some(early) = reads.into_iter().find(|&buffer| writers[buffer] > 0) {
             bail!("the order runs kernel '{name}' before what it reads, '{}', is written", program.buffers[early].name);

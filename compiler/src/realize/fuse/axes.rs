@@ -6,7 +6,7 @@ use mcc_support::{Result, bail, ensure};
 
 use super::rewrite::simplify;
 use crate::loops::linear::{Atom, Linear};
-use crate::loops::{AxisId, Binary, Expr, ExprId, Exprs, Kernel};
+use crate::loops::{AxisId, Binary, Expr, ExprId, Kernel};
 
 /// `(axis / divide) % modulo`, which has `range` values.
 #[derive(Clone, Copy, Debug)]
@@ -20,11 +20,6 @@ struct Piece {
 struct Digits {
     constant: i64,
     digits: Vec<(i64, Piece)>,
-}
-
-/// Whether an index is a sum of multiples of axes.
-pub fn is_affine(exprs: &Exprs, id: ExprId) -> bool {
-    Linear::of(exprs, id).terms.keys().all(|atom| matches!(atom, Atom::Axis(_)))
 }
 
 fn atom_piece(kernel: &Kernel, atom: Atom) -> Option<Piece> {

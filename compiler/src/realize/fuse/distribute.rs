@@ -11,7 +11,8 @@ use mcc_support::{Result, bail, ensure};
 
 use super::epilogue::{load_indices, put_after, split_for, stores_in_terms};
 use super::inline::joined;
-use super::{Change, Fuser, nest};
+use super::{Change, Fuser};
+use crate::loops::sites;
 use crate::loops::{BufferId, Kernel};
 
 impl Fuser {
@@ -19,7 +20,7 @@ impl Fuser {
     pub fn distribute(&self, from: BufferId, consumer: usize) -> Result<Change> {
         let to = &self.filled(consumer).kernel;
         let name = &self.buffer(from).name;
-        let Some(uses) = nest::elementwise(to) else { bail!("'{}' is not elementwise", to.name) };
+        let Some(uses) = sites::elementwise(to) else { bail!("'{}' is not elementwise", to.name) };
         ensure!(!uses.is_empty() && self.reads(consumer).contains(&from), "'{}' does not read '{name}'", to.name);
         let writers: Vec<usize> = self.writers[from].iter().copied().collect();
         let mut ours = writers.clone();
@@ -37,17 +38,17 @@ impl Fuser {
         let mut kernels = Vec::with_capacity(ours.len());
         for &writer in &writers {
             let kernel = &self.filled(writer).kernel;
-            rounds += nest::rounds(kernel, &self.store(kernel, from)?.path);
+            rounds += sites::rounds(kernel, &self.store(kernel, from)?.path);
             kernels.push((writer, Some(self.part(kernel, to, &uses, from)?)));
         }
         let elements = self.buffer(from).ty.shape.count();
-        ensure!(rounds == elements && nest::rounds(to, &uses[0].path) == elements, "'{}' does not read each element of '{name}' once", to.name);
+        ensure!(rounds == elements && sites::rounds(to, &uses[0].path) == elements, "'{}' does not read each element of '{name}' once", to.name);
         kernels.push((consumer, None));
         self.provable(Change { kernels, joined: None, buffers: Vec::new() })
     }
 
     /// A writer of a part, doing the consumer's work on it.
-    fn part(&self, writer: &Kernel, to: &Kernel, uses: &[nest::Site], from: BufferId) -> Result<Kernel> {
+    fn part(&self, writer: &Kernel, to: &Kernel, uses: &[sites::Site], from: BufferId) -> Result<Kernel> {
         let index_of = load_indices(to, &[from])?;
         let mut kernel = split_for(writer, to, &self.sites(writer, &[from])?, &index_of);
         let sites = self.sites(&kernel, &[from])?;

@@ -10,7 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use mcc_support::{Result, bail, ensure};
 
 use super::inline::joined;
-use super::nest::{self, Site};
+use crate::loops::linear;
+use crate::loops::sites::{self, Site};
 use super::rewrite::{Copier, Load, Loops, fresh_axis, shell};
 use super::{Change, Fuser, axes, ensure_sole_writer};
 use crate::loops::{Axis, AxisId, AxisKind, Binary, BufferId, Expr, ExprId, Kernel, Stmt, simplify};
@@ -21,7 +22,7 @@ impl Fuser {
         let (from, to) = (&self.filled(producer).kernel, &self.filled(consumer).kernel);
         let between = self.between(producer, consumer);
         ensure!(!between.is_empty() && producer != consumer, "'{}' does not read what '{}' writes", to.name, from.name);
-        let Some(uses) = nest::elementwise(to) else { bail!("'{}' is not elementwise", to.name) };
+        let Some(uses) = sites::elementwise(to) else { bail!("'{}' is not elementwise", to.name) };
         ensure!(!uses.is_empty(), "'{}' stores nothing", to.name);
         ensure!(
             !self.depends_through_another(producer, consumer),
@@ -34,7 +35,7 @@ impl Fuser {
             ensure_sole_writer(self, buffer, producer)?;
             let site = self.store(from, buffer)?;
             let elements = self.buffer(buffer).ty.shape.count();
-            let rounds = (nest::rounds(from, &site.path), nest::rounds(to, &uses[0].path));
+            let rounds = (sites::rounds(from, &site.path), sites::rounds(to, &uses[0].path));
             ensure!(rounds == (elements, elements), "'{}' does not read each element of '{}' once", to.name, from.name);
         }
         let mut kernel = split_for(from, to, &self.sites(from, &between)?, &index_of);
@@ -55,7 +56,7 @@ impl Fuser {
 
     pub(super) fn store(&self, kernel: &Kernel, buffer: BufferId) -> Result<Site> {
         let name = &self.buffer(buffer).name;
-        let Some(site) = nest::only_store(kernel, buffer) else {
+        let Some(site) = sites::only_store(kernel, buffer) else {
             bail!("'{}' does not store to '{name}' in one place under loops alone", kernel.name);
         };
         let spatial = site.path.iter().all(|&axis| kernel.axes[axis].kind == AxisKind::Spatial);
@@ -71,7 +72,7 @@ impl Fuser {
 /// The index at which a kernel loads each of these buffers.
 pub fn load_indices(kernel: &Kernel, buffers: &[BufferId]) -> Result<BTreeMap<BufferId, Vec<ExprId>>> {
     let mut indices: BTreeMap<BufferId, Vec<ExprId>> = BTreeMap::new();
-    for load in nest::loads(kernel) {
+    for load in sites::loads(kernel) {
         if let Expr::Load { buffer, index, .. } = kernel.exprs.get(load)
             && buffers.contains(buffer)
         {
@@ -153,7 +154,7 @@ pub fn stores_in_terms(
     let mut stores = Vec::with_capacity(uses.len());
     for site in uses {
         let index: Vec<ExprId> = site.index.iter().map(|&index| copier.index(kernel, index)).collect();
-        let affine = index.iter().all(|&index| axes::is_affine(&kernel.exprs, index));
+        let affine = index.iter().all(|&index| linear::is_affine(&kernel.exprs, index));
         ensure!(affine, "'{}' would store at an index that is not a sum of axes", to.name);
         let value = copier.expr(kernel, site.value);
         stores.push(Stmt::Store { buffer: site.buffer, index, value, guard: None });

@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use mcc_support::{DType, Error, Result, bail, ensure};
 
 use super::axes;
-use super::nest::{self, Site};
+use crate::loops::sites::{self, Site};
 use super::rewrite::{Copier, Load, rebuild};
 use super::{Change, Fuser, ensure_sole_writer};
-use crate::loops::linear::Linear;
+use crate::loops::linear::{self, Linear};
 use crate::loops::{AxisId, Binary, BufferId, Expr, ExprId, Kernel, Role, Stmt, simplify};
 
 impl Fuser {
@@ -23,7 +23,7 @@ impl Fuser {
         ensure!(!between.is_empty() && producer != consumer, "'{}' does not read what '{}' writes", to.name, from.name);
         let local = self.reads(producer).iter().find(|&&buffer| self.buffer(buffer).role == Role::Local);
         ensure!(local.is_none(), "'{}' reads a buffer of its own", from.name);
-        let Some(sites) = nest::elementwise(from) else { bail!("'{}' is not elementwise", from.name) };
+        let Some(sites) = sites::elementwise(from) else { bail!("'{}' is not elementwise", from.name) };
         let mut site_of = BTreeMap::new();
         for &buffer in &between {
             ensure_sole_writer(self, buffer, producer)?;
@@ -97,7 +97,7 @@ impl Fuser {
     fn moved_otherwise(&self, from: &Kernel, site: &Site, outside: &[usize], into: &Kernel, otherwise: ExprId) -> Option<ExprId> {
         let Expr::Load { buffer, index, otherwise: inner, .. } = from.exprs.get(site.value) else { return None };
         let is_load = |id| matches!(from.exprs.get(id), Expr::Load { .. });
-        if nest::reachable(from, index.clone()).into_iter().any(is_load) {
+        if sites::reachable(from, index.clone()).into_iter().any(is_load) {
             return None;
         }
         let (shape, operand) = (&self.buffer(site.buffer).ty.shape, &self.buffer(*buffer).ty.shape);
@@ -126,7 +126,7 @@ impl Fuser {
 pub fn is_renumbering(kernel: &Kernel, site: &Site, shape: &[usize]) -> bool {
     let mut seen: Vec<AxisId> = Vec::new();
     let full = site.index.iter().zip(shape).all(|(&index, &extent)| {
-        let Some(digits) = axes::digits_of(kernel, index).filter(|_| axes::is_affine(&kernel.exprs, index)) else { return false };
+        let Some(digits) = axes::digits_of(kernel, index).filter(|_| linear::is_affine(&kernel.exprs, index)) else { return false };
         seen.extend(digits.iter().map(|&(axis, _)| axis));
         let reached = digits.iter().map(|&(_, range)| range).product::<usize>();
         Linear::of(&kernel.exprs, index).constant == 0 && reached == extent

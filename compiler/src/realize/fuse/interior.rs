@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use mcc_support::{Result, bail, ensure};
 
 use super::epilogue::put_after;
-use super::nest::{self, Site};
+use crate::loops::sites::{self, Site};
 use super::rewrite::{Copier, Load, Loops, fresh_axis, rebuild, shell, simplify};
 use super::{Change, Fuser, ensure_sole_writer};
 use crate::loops::linear::Linear;
@@ -33,7 +33,7 @@ impl Fuser {
         ensure_sole_writer(self, padding.from, producer)?;
         let site = self.store(from, padding.from)?;
         let mut kernel = rebuild(from, &mut |_, _| None, &mut |_, _| None);
-        let Site { index, value, .. } = nest::only_store(&kernel, site.buffer).expect("a copy stores as the kernel does");
+        let Site { index, value, .. } = sites::only_store(&kernel, site.buffer).expect("a copy stores as the kernel does");
         let mut moved = Vec::with_capacity(index.len());
         for (index, &(_, [before, ..])) in index.into_iter().zip(&padding.dims) {
             let before = kernel.exprs.int(before as i64);
@@ -50,7 +50,7 @@ impl Fuser {
 
     fn padding(&self, kernel: &Kernel) -> Result<Padding> {
         let name = format!("'{}' does not just pad with a constant", kernel.name);
-        let sites = nest::elementwise(kernel).unwrap_or_default();
+        let sites = sites::elementwise(kernel).unwrap_or_default();
         let [site] = &sites[..] else { bail!("{name}") };
         let Expr::Load { buffer, index, otherwise: Some(otherwise), .. } = kernel.exprs.get(site.value) else { bail!("{name}") };
         ensure!(matches!(kernel.exprs.get(*otherwise), Expr::Const(..)), "{name}");

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use mcc_support::{DType, Result, TensorType, bail, ensure};
 
 use super::inline::{in_range, joined};
-use super::nest;
+use crate::loops::sites;
 use super::rewrite::{Copier, Load, Stored, fresh_axis, shell};
 use super::{Change, Fuser, ensure_sole_writer};
 use crate::loops::{AxisId, Buffer, BufferId, Expr, ExprId, Kernel, Role, Stmt, VarId, scalar, simplify};
@@ -52,19 +52,19 @@ impl Fuser {
     /// where nothing is between them, they stand at the same depth. In the order of the producer's loops.
     pub fn paired_axes(&self, producer: usize, consumer: usize) -> Vec<(AxisId, AxisId)> {
         let (from, to) = (&self.filled(producer).kernel, &self.filled(consumer).kernel);
-        let (outer, inner) = (nest::outer_loops(from).0, nest::outer_loops(to).0);
+        let (outer, inner) = (sites::outer_loops(from).0, sites::outer_loops(to).0);
         let extents_agree = |a: AxisId, b: AxisId| from.axes[a].extent == to.axes[b].extent;
         let between = self.between(producer, consumer);
         if between.is_empty() {
             return outer.into_iter().zip(inner).take_while(|&(a, b)| extents_agree(a, b)).collect();
         }
         let mut pairs: Option<Vec<(AxisId, AxisId)>> = None;
-        for load in nest::loads(to) {
+        for load in sites::loads(to) {
             let Expr::Load { buffer, index, .. } = to.exprs.get(load) else { continue };
             if !between.contains(buffer) {
                 continue;
             }
-            let Some(site) = nest::only_store(from, *buffer) else { return Vec::new() };
+            let Some(site) = sites::only_store(from, *buffer) else { return Vec::new() };
             let here: Vec<(AxisId, AxisId)> = site
                 .index
                 .iter()
@@ -123,7 +123,7 @@ impl Fuser {
     ) -> Result<Between> {
         let (from, to) = (&self.filled(producer).kernel, &self.filled(consumer).kernel);
         let old = self.buffer(buffer);
-        let Some(site) = nest::only_store(from, buffer) else {
+        let Some(site) = sites::only_store(from, buffer) else {
             bail!("'{}' does not store to '{}' in one place under loops alone", from.name, old.name);
         };
         let mut outer = Vec::new();
@@ -139,7 +139,7 @@ impl Fuser {
             return Ok(Between::Kept);
         }
         let left: Vec<usize> = (0..old.ty.rank()).filter(|dim| outer.iter().all(|(other, _)| other != dim)).collect();
-        let inside = |kernel: &Kernel| nest::loads(kernel).into_iter().all(|load| is_inside(kernel, load, buffer));
+        let inside = |kernel: &Kernel| sites::loads(kernel).into_iter().all(|load| is_inside(kernel, load, buffer));
         let scalar = left.iter().all(|&dim| old.ty.shape[dim] == 1) && inside(from) && inside(to);
         // A variable holds what operations take.
         if scalar && !matches!(old.ty.dtype, DType::F16 | DType::BF16) {
@@ -153,7 +153,7 @@ impl Fuser {
 
 /// Whether every load of a buffer has this axis as its index of a dimension.
 fn loads_along(kernel: &Kernel, buffer: BufferId, dim: usize, axis: AxisId) -> bool {
-    nest::loads(kernel).into_iter().all(|load| match kernel.exprs.get(load) {
+    sites::loads(kernel).into_iter().all(|load| match kernel.exprs.get(load) {
         Expr::Load { buffer: other, index, .. } if *other == buffer => *kernel.exprs.get(index[dim]) == Expr::Axis(axis),
         _ => true,
     })

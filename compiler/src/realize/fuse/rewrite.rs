@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use mcc_support::{DType, EntityMap};
 
+use crate::loops::sites;
 use crate::loops::{Axis, AxisId, BufferId, Expr, ExprId, Kernel, Program, Role, Stmt, VarId, simplify};
 
 /// What stands for a loop of the source: loops of the target, nested, and the value of the axis in terms of theirs.
@@ -188,7 +189,7 @@ pub fn drop_unit_axes(kernel: &Kernel) -> Kernel {
 pub fn compact(program: &Program) -> Program {
     let mut used = EntityMap::<BufferId, bool>::filled(program.buffers.len(), false);
     for kernel in &program.kernels {
-        let (reads, writes) = super::nest::accesses(kernel);
+        let (reads, writes) = sites::accesses(kernel);
         reads.iter().chain(&writes).for_each(|&buffer| used[buffer] = true);
     }
     for (id, buffer) in program.buffers.iter() {

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-pub use super::axes::is_affine;
 use crate::loops::{AxisId, AxisKind, BufferId, Expr, ExprId, Kernel, Stmt};
 
 /// Buffers that a kernel loads from, and those that it stores to.
