@@ -123,7 +123,7 @@ pub fn stride(program: &Program, layouts: &BTreeMap<String, Layout>, kernel: &Ke
     for (coordinate, stride) in layout.coordinates.iter().zip(layout.strides(shape)) {
         let index = access.index[coordinate.dim];
         let form = Linear::of(&kernel.exprs, index);
-        let hidden = form.terms.keys().any(|atom| matches!(atom, Atom::Expr(expr) if uses(&kernel.exprs, *expr, axis)));
+        let hidden = form.terms.keys().any(|atom| matches!(atom, Atom::Expr(expr) if kernel.exprs.uses_axis(*expr, axis)));
         if hidden {
             return Stride::Other;
         }
@@ -142,20 +142,6 @@ pub fn stride(program: &Program, layouts: &BTreeMap<String, Layout>, kernel: &Ke
         1 => Stride::One,
         _ => Stride::Other,
     }
-}
-
-fn uses(exprs: &Exprs, expr: ExprId, axis: AxisId) -> bool {
-    let mut open = vec![expr];
-    let mut seen = std::collections::BTreeSet::new();
-    while let Some(expr) = open.pop() {
-        if *exprs.get(expr) == Expr::Axis(axis) {
-            return true;
-        }
-        if seen.insert(expr) {
-            open.extend(exprs.operands(expr));
-        }
-    }
-    false
 }
 
 /// The dimension of an access that is an axis and nothing else.
