@@ -156,6 +156,22 @@ fn packed_elements_outside_stand_for_another_value() {
     }
 }
 
+/// Rows that are reduced twice, in one kernel: in the lanes of f32 and in those of f64.
+#[test]
+fn reductions_of_different_widths_in_one_kernel() {
+    let builder = Builder::new("widths");
+    let x = builder.input("x", TensorType::new(DType::F32, [6, 37]));
+    // One condition for a row: a mask of as many lanes as either has.
+    let row = builder.input("row", TensorType::new(DType::Bool, [6, 1]));
+    let chosen = row.select(x, x.like(1.0));
+    let wide = (x - chosen.reduce_keep(ReduceFn::Max, &[1])).cast(DType::F64);
+    builder.output("y", row.select(wide, wide.like(2.0)).reduce(ReduceFn::Sum, &[1]));
+    let random = RandomGraph { graph: builder.finish(), exact: vec![false] };
+    let inputs = random_inputs(&random.graph, 7);
+    let want = interp::run(&random.graph, &inputs).expect("inputs of the graph");
+    every_level_agrees(Built { random, inputs, want }, 0);
+}
+
 fn every_level_agrees(built: Built, seed: u64) {
     let Built { random, inputs, want } = built;
     let compilation = compile(&random.graph, &options("host", "random"), seed);

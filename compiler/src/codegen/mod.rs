@@ -206,9 +206,9 @@ impl Codegen<'_> {
         }
         if kind == AxisKind::Reduce
             && !self.partial
-            && let Some(vars) = self.split_accumulators(axis, body)
+            && let Some((vars, lanes)) = self.split_accumulators(axis, body)
         {
-            return self.with_partials(&vars, |codegen| codegen.stmt_loop(axis, body));
+            return self.with_partials(&vars, lanes, |codegen| codegen.stmt_loop(axis, body));
         }
         self.reduce_depth += usize::from(kind == AxisKind::Reduce);
         match mode {
