@@ -6,6 +6,7 @@ use mcc_support::DType;
 
 use crate::decisions::Layout;
 use crate::loops::linear::{Atom, Linear};
+use crate::loops::sites::spatial_loops;
 use crate::loops::{AxisId, AxisKind, Binary, BufferId, Expr, ExprId, Exprs, Kernel, Program, Role, Stmt};
 
 /// Loops nested perfectly around statements that are not one loop.
@@ -28,14 +29,8 @@ pub struct Reduction<'k> {
 }
 
 impl<'k> Nest<'k> {
-    pub fn of(kernel: &'k Kernel, mut body: &'k [Stmt]) -> Self {
-        let mut spatial = Vec::new();
-        while let [Stmt::Loop { axis, body: inner }] = body
-            && kernel.axes[*axis].kind == AxisKind::Spatial
-        {
-            spatial.push(*axis);
-            body = inner;
-        }
+    pub fn of(kernel: &'k Kernel, body: &'k [Stmt]) -> Self {
+        let (spatial, body) = spatial_loops(kernel, body);
         Self { spatial, body }
     }
 
