@@ -8,8 +8,8 @@ use std::fs;
 use mcc::decide::{layout, order, schedule};
 use mcc::decisions::{Decisions, KernelDecision, Step};
 use mcc::driver::{Compilation, Options, Silent, Stage, compile_graph};
-use mcc::graph::{Graph, interp};
-use mcc::loops::{self, AxisKind, Kernel, Role, Stmt};
+use mcc::graph::{Builder, Graph, ReduceFn, Window, interp};
+use mcc::loops::{self, Kernel, Stmt};
 use mcc::realize;
 use mcc::tools::exec::Executable;
 use mcc::tools::interpret;
@@ -53,7 +53,6 @@ fn random_decisions(compilation: &Compilation, random: &mut Random) -> Decisions
 fn random_schedule(program: &loops::Program, kernel: &Kernel, vector_bytes: u32, random: &mut Random) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut scheduled = kernel.clone();
-    let local = program.buffers.values().any(|buffer| buffer.role == Role::Local);
     let lanes = lanes(program, kernel, vector_bytes);
     for _ in 0..random.below(6) {
         let names: Vec<String> = scheduled.axes.values().map(|axis| axis.name.clone()).collect();
@@ -65,14 +64,12 @@ fn random_schedule(program: &loops::Program, kernel: &Kernel, vector_bytes: u32,
         let step = match random.below(4) {
             0 => Step::Split { axis, factor: 1 + random.below(found.extent.clamp(1, 9)) },
             1 => Step::Move { axis, inside: random.chance(0.8).then(|| random.pick(&names).clone()) },
-            2 if found.extent <= 4 && !(local && found.kind == AxisKind::Spatial) => Step::Unroll { axis },
-            3 if Some(found.extent) == lanes && !local && found.kind != AxisKind::Sequential && is_only_vector(&scheduled) => {
-                Step::Vectorize { axis }
-            }
+            2 if found.extent <= 4 => Step::Unroll { axis },
+            3 if Some(found.extent) == lanes => Step::Vectorize { axis },
             _ => continue,
         };
         let mut tried = scheduled.clone();
-        if realize::schedule::apply(&mut tried, std::slice::from_ref(&step)).is_ok() {
+        if realize::schedule::apply(&mut tried, &program.buffers, std::slice::from_ref(&step)).is_ok() {
             scheduled = tried;
             steps.push(step);
         }
@@ -80,25 +77,19 @@ fn random_schedule(program: &loops::Program, kernel: &Kernel, vector_bytes: u32,
     steps
 }
 
-/// Lanes that all variables and stores of a kernel without branches fill.
+/// Lanes that all variables and stores of a kernel fill.
 fn lanes(program: &loops::Program, kernel: &Kernel, vector_bytes: u32) -> Option<usize> {
     let mut widths = Vec::new();
-    let mut branches = false;
     let mut add = |dtype: DType| widths.push(dtype.size_bits());
     kernel.vars.values().for_each(|&dtype| add(dtype));
     for stmt in &kernel.body {
         stmt.walk(&mut |stmt| match stmt {
             Stmt::Store { buffer, .. } => add(program.buffers[*buffer].ty.dtype),
-            Stmt::If { .. } | Stmt::While { .. } => branches = true,
-            Stmt::Loop { .. } | Stmt::Set { .. } => {}
+            _ => {}
         });
     }
     let bits = *widths.first()?;
-    (!branches && bits >= 32 && widths.iter().all(|&other| other == bits)).then_some(vector_bytes as usize * 8 / bits)
-}
-
-fn is_only_vector(kernel: &Kernel) -> bool {
-    kernel.axes.values().all(|axis| axis.mode != loops::AxisMode::Vector)
+    (bits >= 32 && widths.iter().all(|&other| other == bits)).then_some(vector_bytes as usize * 8 / bits)
 }
 
 fn check(what: &str, seed: u64, random: &RandomGraph, got: &[Tensor], want: &[Tensor]) {
@@ -146,21 +137,55 @@ fn for_each_seed(check: impl Fn(u64) + std::panic::RefUnwindSafe) {
 
 #[test]
 fn every_level_computes_the_same() {
-    for_each_seed(|seed| {
-        let Built { random, inputs, want } = built(seed);
-        let compilation = compile(&random.graph, &options("host", "random"), seed);
-        let (loops, status) = loops::interp::run_with_status(&compilation.realized().program, &inputs)
-            .unwrap_or_else(|error| panic!("seed {seed}: {error}\n{}", random.graph));
-        check("the interpreter of loops", seed, &random, &loops, &want);
-        let kernels = interpret::run(&compilation, &inputs).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-        check("the interpreter of kernels", seed, &random, &kernels, &want);
-        let mut executable = Executable::load(compilation.linked()).expect("it was made for this machine");
-        let mut binding = executable.bind(&inputs).expect("inputs of the graph");
-        assert_eq!(executable.run(&mut binding) as u32, status, "seed {seed}: the status");
-        for (machine, kernel) in executable.outputs(&binding).iter().zip(&kernels) {
-            same_bits(machine, kernel).unwrap_or_else(|error| panic!("seed {seed}: machine code: {error}\n{}", random.graph));
-        }
-    });
+    for_each_seed(|seed| every_level_agrees(built(seed), seed));
+}
+
+/// Windows over elements of 4 bits that reach beyond the edge: loads that share a byte, of which some are outside.
+#[test]
+fn packed_elements_outside_stand_for_another_value() {
+    for (seed, dtype) in [DType::I4, DType::U4].into_iter().enumerate() {
+        let builder = Builder::new("packed");
+        let x = builder.input("x", TensorType::new(dtype, [1, 2, 8, 7]));
+        let window = Window { kernel: vec![2, 2], strides: vec![3, 3], dilations: vec![1, 1], pads: vec![(1, 0), (1, 0)] };
+        builder.output("y", x.cast(DType::F32).window(ReduceFn::Max, window));
+        let random = RandomGraph { graph: builder.finish(), exact: vec![true] };
+        let inputs = random_inputs(&random.graph, 7);
+        let want = interp::run(&random.graph, &inputs).expect("inputs of the graph");
+        // A multiple of 3 takes the decisions that are made.
+        every_level_agrees(Built { random, inputs, want }, 3 * seed as u64);
+    }
+}
+
+/// Rows that are reduced twice, in one kernel: in the lanes of f32 and in those of f64.
+#[test]
+fn reductions_of_different_widths_in_one_kernel() {
+    let builder = Builder::new("widths");
+    let x = builder.input("x", TensorType::new(DType::F32, [6, 37]));
+    // One condition for a row: a mask of as many lanes as either has.
+    let row = builder.input("row", TensorType::new(DType::Bool, [6, 1]));
+    let chosen = row.select(x, x.like(1.0));
+    let wide = (x - chosen.reduce_keep(ReduceFn::Max, &[1])).cast(DType::F64);
+    builder.output("y", row.select(wide, wide.like(2.0)).reduce(ReduceFn::Sum, &[1]));
+    let random = RandomGraph { graph: builder.finish(), exact: vec![false] };
+    let inputs = random_inputs(&random.graph, 7);
+    let want = interp::run(&random.graph, &inputs).expect("inputs of the graph");
+    every_level_agrees(Built { random, inputs, want }, 0);
+}
+
+fn every_level_agrees(built: Built, seed: u64) {
+    let Built { random, inputs, want } = built;
+    let compilation = compile(&random.graph, &options("host", "random"), seed);
+    let (loops, status) = loops::interp::run_with_status(&compilation.realized().program, &inputs)
+        .unwrap_or_else(|error| panic!("seed {seed}: {error}\n{}", random.graph));
+    check("the interpreter of loops", seed, &random, &loops, &want);
+    let kernels = interpret::run(&compilation, &inputs).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    check("the interpreter of kernels", seed, &random, &kernels, &want);
+    let mut executable = Executable::load(compilation.linked()).expect("it was made for this machine");
+    let mut binding = executable.bind(&inputs).expect("inputs of the graph");
+    assert_eq!(executable.run(&mut binding) as u32, status, "seed {seed}: the status");
+    for (machine, kernel) in executable.outputs(&binding).iter().zip(&kernels) {
+        same_bits(machine, kernel).unwrap_or_else(|error| panic!("seed {seed}: machine code: {error}\n{}", random.graph));
+    }
 }
 
 /// Linked into one program with guarded buffers, which also checks what a call may touch.

@@ -141,8 +141,10 @@ pub struct Model {
     cpu_features: u32,
 }
 
-/// The tail of the arena, behind what the model itself takes: what a call points to.
+/// The arena, and the tail of it behind what the model itself takes: what a call points to. All are made from one borrow, so that
+/// writing through one leaves the others valid.
 struct Tail {
+    arena: *mut u8,
     inputs: *mut *const c_void,
     outputs: *mut *mut c_void,
     dims: *mut i64,
@@ -263,7 +265,7 @@ impl Model {
             outputs: tail.outputs,
             dims: tail.dims,
             counts: tail.counts,
-            arena: arena.as_mut_ptr().cast(),
+            arena: tail.arena.cast(),
             weights: ptr::null(),
             parallel_for: None,
             parallel_context: ptr::null_mut(),
@@ -309,11 +311,13 @@ impl Model {
             return Err(Error::ArenaAlign);
         }
         let [inputs, outputs, dims] = [self.raw.input_count, self.raw.output_count, self.raw.dim_count].map(|n| n as usize);
-        let start: *mut u64 = arena[self.tail_offset()..].as_mut_ptr().cast();
+        let arena = arena.as_mut_ptr();
+        let start: *mut u64 = arena.wrapping_add(self.tail_offset()).cast();
         // One 8-byte place each, whatever the size of a pointer.
         let at = |index: usize| start.wrapping_add(index);
         let dims_start = at(inputs + outputs);
         Ok(Tail {
+            arena,
             inputs: start.cast(),
             outputs: start.cast::<*mut c_void>().wrapping_add(inputs),
             dims: dims_start.cast(),

@@ -249,11 +249,15 @@ impl Codegen<'_> {
     fn load_guarded(&mut self, buffer: BufferId, index: &[ExprId], otherwise: ExprId, inside: VReg, level: usize, vector: bool) -> VReg {
         let dtype = self.program.buffers[buffer].ty.dtype;
         let place = self.place(buffer, index);
-        let (address, align) = self.address(&place);
-        let pointer = self.b.inst_at(level, Type::Ptr, Op::Lea(address), &[]);
-        let base = self.base(buffer);
-        let safe = self.b.inst_at(level, Type::Ptr, Op::Select, &[inside, pointer, base]);
-        let loaded = self.load_at(dtype, Address::new(safe, 0), align, level, vector);
+        let loaded = if dtype.is_packed() {
+            self.load_nibble(&place, dtype, Some(inside), level)
+        } else {
+            let (address, align) = self.address(&place);
+            let pointer = self.b.inst_at(level, Type::Ptr, Op::Lea(address), &[]);
+            let base = self.base(buffer);
+            let safe = self.b.inst_at(level, Type::Ptr, Op::Select, &[inside, pointer, base]);
+            self.load_at(dtype, Address::new(safe, 0), align, level, vector)
+        };
         let otherwise = self.operand(otherwise, vector);
         if dtype == DType::Bool {
             let chosen = self.masks(level, Op::MaskAnd, inside, loaded);
@@ -268,7 +272,7 @@ impl Codegen<'_> {
         let dtype = self.program.buffers[buffer].ty.dtype;
         let place = self.place(buffer, index);
         if dtype.is_packed() {
-            return self.load_nibble(&place, dtype, level);
+            return self.load_nibble(&place, dtype, None, level);
         }
         let (address, align) = self.address(&place);
         self.load_at(dtype, address, align, level, vector)
@@ -281,10 +285,15 @@ impl Codegen<'_> {
         if dtype == DType::Bool { self.b.inst_at(level, ty.mask(), Op::IntToMask, &[loaded]) } else { loaded }
     }
 
-    /// The byte that holds an element of four bits, and whether the element is its upper half (1) or lower (0), as an i32.
-    fn nibble(&mut self, place: &Place, level: usize) -> (Address, VReg) {
+    /// The byte that holds an element of four bits, and whether the element is its upper half (1) or lower (0), as an i32. Where
+    /// `inside` does not hold, the buffer's first element.
+    fn nibble(&mut self, place: &Place, inside: Option<VReg>, level: usize) -> (Address, VReg) {
         let offset = place.offset.to_expr(&mut self.kernel.exprs);
-        let offset = self.value(offset);
+        let mut offset = self.value(offset);
+        if let Some(inside) = inside {
+            let first = self.b.inst_at(level, Type::I64, Op::Const(0), &[]);
+            offset = self.b.inst_at(level, Type::I64, Op::Select, &[inside, offset, first]);
+        }
         let one = self.b.inst_at(level, Type::I32, Op::Const(1), &[]);
         let byte = self.b.inst_at(level, Type::I64, Op::ShrU, &[offset, one]);
         let low = self.b.inst_at(level, Type::I32, Op::Wrap, &[offset]);
@@ -293,8 +302,8 @@ impl Codegen<'_> {
     }
 
     /// An element of four bits, widened to a byte.
-    fn load_nibble(&mut self, place: &Place, dtype: DType, level: usize) -> VReg {
-        let (address, upper) = self.nibble(place, level);
+    fn load_nibble(&mut self, place: &Place, dtype: DType, inside: Option<VReg>, level: usize) -> VReg {
+        let (address, upper) = self.nibble(place, inside, level);
         let byte_ty = Type::scalar(Lane::I8);
         let byte = self.b.inst_at(level, byte_ty, Op::Load { address, align: 1 }, &[]);
         // The nibble goes to the upper half, then back down, with its sign or without.
@@ -311,7 +320,7 @@ impl Codegen<'_> {
     /// the upper.
     pub(super) fn store_nibble(&mut self, place: &Place, value: VReg) {
         let level = self.levels.len() - 1;
-        let (address, upper) = self.nibble(place, level);
+        let (address, upper) = self.nibble(place, None, level);
         let byte_ty = Type::scalar(Lane::I8);
         let low = self.b.inst(byte_ty, Op::Const(15), &[]);
         let value = self.b.binary(Op::And, value, low);

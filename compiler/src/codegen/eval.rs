@@ -79,7 +79,8 @@ impl Codegen<'_> {
         }
     }
 
-    fn key(&self, expr: ExprId, deps: &Deps, vector: bool) -> Key {
+    /// `lane`: the one that the value is of, where it differs by lane and is not of all of them.
+    fn key(&self, expr: ExprId, deps: &Deps, lane: Option<u8>, vector: bool) -> Key {
         let fixed = |axis: &AxisId| match self.bindings[*axis] {
             Binding::Fixed(round) => Some(round),
             _ => None,
@@ -89,7 +90,7 @@ impl Codegen<'_> {
             fixed: deps.axes.iter().filter_map(fixed).collect(),
             vars: deps.vars.iter().map(|&var| self.var(var).0).collect(),
             epochs: deps.buffers.iter().map(|&buffer: &BufferId| self.epochs[buffer].unwrap_or(0)).collect(),
-            lane: if vector { None } else { self.lane },
+            lane,
             vector,
         }
     }
@@ -140,7 +141,7 @@ impl Codegen<'_> {
     }
 
     pub(super) fn splat(&mut self, scalar: VReg, lanes: u8, level: usize) -> VReg {
-        self.cached(level, Key::Splat(scalar), |codegen| {
+        self.cached(level, Key::Splat(scalar, lanes), |codegen| {
             let ty = codegen.b.ty(scalar);
             match ty {
                 Type::Mask { .. } => {
@@ -170,13 +171,13 @@ impl Codegen<'_> {
         let vector = varying && self.lane.is_none();
         let deps = self.deps(expr);
         let level = self.level_of(&deps);
-        let key = self.key(expr, &deps, vector);
+        let key = self.key(expr, &deps, self.lane.filter(|_| varying), vector);
         if let Some(&reg) = self.levels[level].cache.get(&key) {
             return reg;
         }
         let reg = if vector {
             if self.has_lanes(expr) { self.compute(expr, level, true) } else { self.packed(expr, level) }
-        } else if varying && !deps.loads_itself(self.kernel.exprs.get(expr)) && self.has_lanes(expr) && !self.is_leaf(expr) {
+        } else if varying && !self.is_taken_by_lane(expr) && self.has_lanes(expr) {
             let lane = self.lane.expect("a lane is chosen");
             let whole = self.in_all_lanes(|codegen| codegen.value(expr));
             let ty = self.b.ty(whole).with_lanes(1);
@@ -188,8 +189,9 @@ impl Codegen<'_> {
         reg
     }
 
-    fn is_leaf(&self, expr: ExprId) -> bool {
-        matches!(self.kernel.exprs.get(expr), Expr::Axis(_) | Expr::Const(..))
+    /// Whether one lane comes more cheaply by itself than out of a vector.
+    fn is_taken_by_lane(&self, expr: ExprId) -> bool {
+        matches!(self.kernel.exprs.get(expr), Expr::Axis(_) | Expr::Const(..) | Expr::Load { .. })
     }
 
     /// Whether the operation of a varying expression exists on all lanes at once.
@@ -254,7 +256,7 @@ impl Codegen<'_> {
                 Binding::Fixed(round) => self.b.inst_at(level, Type::I64, Op::Const(round as u64), &[]),
                 other => bug!("axis {axis} is {other:?}"),
             },
-            Expr::Var(var) => self.compute_var(var, level, vector),
+            Expr::Var(var) => self.var(var).0,
             Expr::Param(..) => bug!("a parameter in a kernel"),
             Expr::Load { buffer, index, otherwise, .. } => self.load(buffer, &index, otherwise, level, vector),
             Expr::Unary(op, a) => {
@@ -288,17 +290,6 @@ impl Codegen<'_> {
                     _ => self.b.inst_at(level, ty, Op::Bitcast, &[a]),
                 }
             }
-        }
-    }
-
-    fn compute_var(&mut self, var: VarId, level: usize, vector: bool) -> VReg {
-        let reg = self.var(var).0;
-        match self.lane {
-            Some(lane) if !vector && self.vars[var].varying => {
-                let ty = self.b.ty(reg).with_lanes(1);
-                self.b.inst_at(level, ty, Op::Extract(lane), &[reg])
-            }
-            _ => reg,
         }
     }
 
@@ -401,12 +392,6 @@ impl Codegen<'_> {
         let one = self.b.inst_at(level, ty, Op::Const(1), &[]);
         let lowered = self.b.inst_at(level, ty, Op::Sub, &[quotient, one]);
         self.b.inst_at(level, ty, Op::Select, &[negative, lowered, quotient])
-    }
-}
-
-impl Deps {
-    fn loads_itself(&self, expr: &Expr) -> bool {
-        matches!(expr, Expr::Load { .. })
     }
 }
 

@@ -106,7 +106,8 @@ enum Key {
     Base(BufferId),
     /// A pointer moved by a register times a scale.
     Moved { from: VReg, by: VReg, scale: i64 },
-    Splat(VReg),
+    /// A scalar in this many lanes.
+    Splat(VReg, u8),
 }
 
 /// The registers of a variable, one for each combination of rounds of the axes that were jammed when it was set.
@@ -205,9 +206,9 @@ impl Codegen<'_> {
         }
         if kind == AxisKind::Reduce
             && !self.partial
-            && let Some(vars) = self.split_accumulators(axis, body)
+            && let Some((vars, lanes)) = self.split_accumulators(axis, body)
         {
-            return self.with_partials(&vars, |codegen| codegen.stmt_loop(axis, body));
+            return self.with_partials(&vars, lanes, |codegen| codegen.stmt_loop(axis, body));
         }
         self.reduce_depth += usize::from(kind == AxisKind::Reduce);
         match mode {
@@ -275,7 +276,15 @@ impl Codegen<'_> {
         let results: Vec<VReg> = carried_nodes.iter().map(|carried| carried.result).collect();
         self.b.push(Node::Loop(Loop { index, begin, end, step: 1, carried: carried_nodes, body: block }));
         self.set_registers(&carried, &results);
+        self.forget(body, &carried);
         self.leave(axis, body);
+    }
+
+    /// Drops the registers of what a region set, but for these: they are not visible behind it.
+    fn forget(&mut self, body: &[Stmt], kept: &[(VarId, Vec<i64>)]) {
+        for var in vars_set(body) {
+            self.vars[var].regs.retain(|rounds, _| kept.iter().any(|(other, kept)| *other == var && kept == rounds));
+        }
     }
 
     /// What a spatial loop sets is its own.
@@ -443,6 +452,7 @@ impl Codegen<'_> {
         let then = blocks.pop().expect("two blocks");
         self.b.push(Node::If(If { cond, then, otherwise, results: merged }));
         self.set_registers(&vars, &results);
+        self.forget(&both, &vars);
     }
 
     fn stmt_while(&mut self, cond: ExprId, body: &[Stmt]) {
@@ -459,12 +469,13 @@ impl Codegen<'_> {
         self.stmts(body);
         let nexts = self.registers(&vars);
         self.levels.pop();
-        let body = self.b.close();
+        let block = self.b.close();
         self.load_floor = floor;
         let carried = self.carry(&entered.inits, &entered.params, &nexts);
         let results: Vec<VReg> = carried.iter().map(|carried| carried.result).collect();
-        self.b.push(Node::While(While { carried, test, cond, body }));
+        self.b.push(Node::While(While { carried, test, cond, body: block }));
         self.set_registers(&vars, &results);
+        self.forget(body, &vars);
     }
 }
 

@@ -35,12 +35,13 @@ impl Codegen<'_> {
         Some(self.b.fma(x, y, acc))
     }
 
-    /// The accumulators of the vector axis that reduces inside this loop, if there is one that does all the updates in the loop.
-    pub(super) fn split_accumulators(&self, axis: AxisId, body: &[Stmt]) -> Option<Vec<Accumulator>> {
-        fn find<'s>(codegen: &Codegen, axis: AxisId, body: &'s [Stmt]) -> Option<&'s [Stmt]> {
+    /// The accumulators of the vector axis that reduces inside this loop, if there is one that does all the updates in the loop, and
+    /// its lane count.
+    pub(super) fn split_accumulators(&self, axis: AxisId, body: &[Stmt]) -> Option<(Vec<Accumulator>, u8)> {
+        fn find<'s>(codegen: &Codegen, axis: AxisId, body: &'s [Stmt]) -> Option<(&'s [Stmt], usize)> {
             let described = &codegen.kernel.axes[axis];
             if described.kind == AxisKind::Reduce && described.mode == AxisMode::Vector {
-                return Some(body);
+                return Some((body, described.extent));
             }
             body.iter().find_map(|stmt| match stmt {
                 Stmt::Loop { axis, body } => find(codegen, *axis, body),
@@ -48,7 +49,7 @@ impl Codegen<'_> {
             })
         }
         let all = body;
-        let body = find(self, axis, all)?;
+        let (body, lanes) = find(self, axis, all)?;
         if count_sets(all) != count_sets(body) {
             return None;
         }
@@ -66,12 +67,11 @@ impl Codegen<'_> {
             assert_eq!(updates.len(), 1, "{}: {var} is updated in several ways in lanes", self.kernel.name);
             Accumulator { var, update: updates[0] }
         };
-        Some(vars_set(body).into_iter().map(update).collect())
+        Some((vars_set(body).into_iter().map(update).collect(), u8::try_from(lanes).expect("a lane count")))
     }
 
     /// Runs loops with accumulators that have a part in each lane.
-    pub(super) fn with_partials(&mut self, accumulators: &[Accumulator], run: impl FnOnce(&mut Self)) {
-        let lanes = self.lanes_of_partials();
+    pub(super) fn with_partials(&mut self, accumulators: &[Accumulator], lanes: u8, run: impl FnOnce(&mut Self)) {
         let mut wholes = Vec::new();
         for accumulator in accumulators {
             let state = &self.vars[accumulator.var];
@@ -96,12 +96,6 @@ impl Codegen<'_> {
                 regs.iter().zip(&parts).map(|(&whole, &part)| self.combine(accumulator, whole, part, lanes)).collect();
             self.set_registers(&vars, &combined);
         }
-    }
-
-    /// The lane count of the vector axis that reduces.
-    fn lanes_of_partials(&self) -> u8 {
-        let axis = self.kernel.axes.values().find(|axis| axis.kind == AxisKind::Reduce && axis.mode == AxisMode::Vector);
-        u8::try_from(axis.expect("an axis reduces in lanes").extent).expect("a lane count")
     }
 
     /// The part of an update that does not depend on the accumulator, from which all such parts are made.

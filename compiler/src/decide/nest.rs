@@ -6,6 +6,7 @@ use mcc_support::DType;
 
 use crate::decisions::Layout;
 use crate::loops::linear::{Atom, Linear};
+use crate::loops::sites::spatial_loops;
 use crate::loops::{AxisId, AxisKind, Binary, BufferId, Expr, ExprId, Exprs, Kernel, Program, Role, Stmt};
 
 /// Loops nested perfectly around statements that are not one loop.
@@ -28,14 +29,8 @@ pub struct Reduction<'k> {
 }
 
 impl<'k> Nest<'k> {
-    pub fn of(kernel: &'k Kernel, mut body: &'k [Stmt]) -> Self {
-        let mut spatial = Vec::new();
-        while let [Stmt::Loop { axis, body: inner }] = body
-            && kernel.axes[*axis].kind == AxisKind::Spatial
-        {
-            spatial.push(*axis);
-            body = inner;
-        }
+    pub fn of(kernel: &'k Kernel, body: &'k [Stmt]) -> Self {
+        let (spatial, body) = spatial_loops(kernel, body);
         Self { spatial, body }
     }
 
@@ -123,7 +118,7 @@ pub fn stride(program: &Program, layouts: &BTreeMap<String, Layout>, kernel: &Ke
     for (coordinate, stride) in layout.coordinates.iter().zip(layout.strides(shape)) {
         let index = access.index[coordinate.dim];
         let form = Linear::of(&kernel.exprs, index);
-        let hidden = form.terms.keys().any(|atom| matches!(atom, Atom::Expr(expr) if uses(&kernel.exprs, *expr, axis)));
+        let hidden = form.terms.keys().any(|atom| matches!(atom, Atom::Expr(expr) if kernel.exprs.uses_axis(*expr, axis)));
         if hidden {
             return Stride::Other;
         }
@@ -142,20 +137,6 @@ pub fn stride(program: &Program, layouts: &BTreeMap<String, Layout>, kernel: &Ke
         1 => Stride::One,
         _ => Stride::Other,
     }
-}
-
-fn uses(exprs: &Exprs, expr: ExprId, axis: AxisId) -> bool {
-    let mut open = vec![expr];
-    let mut seen = std::collections::BTreeSet::new();
-    while let Some(expr) = open.pop() {
-        if *exprs.get(expr) == Expr::Axis(axis) {
-            return true;
-        }
-        if seen.insert(expr) {
-            open.extend(exprs.operands(expr));
-        }
-    }
-    false
 }
 
 /// The dimension of an access that is an axis and nothing else.

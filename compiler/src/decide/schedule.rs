@@ -173,8 +173,9 @@ impl Chooser<'_> {
             return self.elementwise(&nest);
         }
         if let Some(reduction) = nest.reduction(self.kernel) {
-            let tile = Tile::choose(self.program, self.kernel, &nest, &reduction, self.layouts, self.facts);
-            return match tile {
+            let together = nest.spatial.iter().all(|&axis| self.may_run_together(&nest, axis));
+            let choose = || Tile::choose(self.program, self.kernel, &nest, &reduction, self.layouts, self.facts);
+            return match together.then(choose).flatten() {
                 Some(tile) => self.tile(&nest, &reduction, &tile, outermost),
                 None => self.unroll_short(&reduction.axes),
             };

@@ -76,7 +76,7 @@ struct Writer {
     object: Object<'static>,
     text: SectionId,
     rodata: SectionId,
-    /// Names to the symbols by which the object refers to itself, which are never exported.
+    /// By name, all that the object defines.
     symbols: BTreeMap<String, SymbolId>,
 }
 

@@ -1,6 +1,6 @@
 //! Scalar expressions, hash-consed: equal expressions have one id, so sharing is free and a table indexed by id is a memo.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use mcc_support::{DType, EntityMap, entity_id};
 
@@ -197,6 +197,21 @@ impl Exprs {
             Expr::Binary(_, a, b) => vec![*a, *b],
             Expr::Select(a, b, c) => vec![*a, *b, *c],
         }
+    }
+
+    /// Whether an expression depends on the round of an axis by itself, not through variables.
+    pub fn uses_axis(&self, root: ExprId, axis: AxisId) -> bool {
+        let mut open = vec![root];
+        let mut seen = BTreeSet::new();
+        while let Some(id) = open.pop() {
+            if self.nodes[id] == Expr::Axis(axis) {
+                return true;
+            }
+            if seen.insert(id) {
+                open.extend(self.operands(id));
+            }
+        }
+        false
     }
 
     /// Copies `root` from `from` (which may be a clone of these) bottom-up; `replace` is asked of every node first, with this pool

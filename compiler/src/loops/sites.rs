@@ -67,8 +67,12 @@ pub fn reachable(kernel: &Kernel, roots: Vec<ExprId>) -> Vec<ExprId> {
 
 /// The axes of the perfectly nested spatial loops that the kernel consists of, and the statements inside the innermost.
 pub fn outer_loops(kernel: &Kernel) -> (Vec<AxisId>, &[Stmt]) {
+    spatial_loops(kernel, &kernel.body)
+}
+
+/// The same of a part of a kernel.
+pub fn spatial_loops<'k>(kernel: &Kernel, mut body: &'k [Stmt]) -> (Vec<AxisId>, &'k [Stmt]) {
     let mut axes = Vec::new();
-    let mut body = kernel.body.as_slice();
     while let [Stmt::Loop { axis, body: inner }] = body {
         if kernel.axes[*axis].kind != AxisKind::Spatial {
             break;

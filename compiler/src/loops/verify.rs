@@ -23,7 +23,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use mcc_support::{DType, Result, TensorType, bail, ensure};
 
-use super::{BufferId, Expr, ExprId, Kernel, Program, Role, Stmt};
+use super::sites::accesses;
+use super::{BufferId, ExprId, Kernel, Program, Role};
 
 /// The first property that does not hold.
 pub fn verify(program: &Program) -> Result<()> {
@@ -34,8 +35,8 @@ pub fn verify(program: &Program) -> Result<()> {
     let mut owners: BTreeMap<BufferId, &str> = BTreeMap::new();
     for kernel in &program.kernels {
         verify_kernel(program, kernel).map_err(|error| error.context(format!("in kernel {}", kernel.name)))?;
-        let stores = stores(kernel);
-        for buffer in loads(kernel) {
+        let (loads, stores) = accesses(kernel);
+        for &buffer in &loads {
             let described = &program.buffers[buffer];
             let given = matches!(described.role, Role::Input(_) | Role::Constant(_)) || described.ty.shape.count() == 0;
             ensure!(
@@ -45,7 +46,7 @@ pub fn verify(program: &Program) -> Result<()> {
                 described.name
             );
         }
-        for &buffer in loads(kernel).union(&stores) {
+        for &buffer in loads.union(&stores) {
             let name = &program.buffers[buffer].name;
             if program.buffers[buffer].role == Role::Local
                 && let Some(owner) = owners.insert(buffer, &kernel.name)
@@ -106,37 +107,6 @@ pub fn verify_kernel(program: &Program, kernel: &Kernel) -> Result<()> {
     let mut checked = exprs::Checker::new(program, kernel);
     checked.stmts(&kernel.body)?;
     flow::check(program, kernel)
-}
-
-/// Buffers that a kernel stores to.
-pub(super) fn stores(kernel: &Kernel) -> BTreeSet<BufferId> {
-    let mut found = BTreeSet::new();
-    kernel.body.iter().for_each(|stmt| {
-        stmt.walk(&mut |stmt| {
-            if let Stmt::Store { buffer, .. } = stmt {
-                found.insert(*buffer);
-            }
-        });
-    });
-    found
-}
-
-/// Buffers that a kernel loads from.
-pub(super) fn loads(kernel: &Kernel) -> BTreeSet<BufferId> {
-    let mut found = BTreeSet::new();
-    let mut seen = BTreeSet::new();
-    kernel.body.iter().for_each(|stmt| {
-        stmt.walk(&mut |stmt| {
-            stmt.exprs().into_iter().for_each(|root| {
-                visit(kernel, root, &mut seen, &mut |id| {
-                    if let Expr::Load { buffer, .. } = kernel.exprs.get(id) {
-                        found.insert(*buffer);
-                    }
-                });
-            });
-        });
-    });
-    found
 }
 
 /// Visits an expression and its operands that were not seen.

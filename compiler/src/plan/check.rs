@@ -4,7 +4,7 @@
 //! - Places are aligned and inside the arena or the weights, and large enough for the buffer in its layout.
 //! - While a buffer is live (from the kernel that first writes it to the last that reads it) no other live buffer has its bytes. One
 //!   exception: a kernel may write a buffer over one that it reads for the last time, where each read element is read only by the
-//!   statements up to the store to the very same bytes, in the same loops.
+//!   statements up to the store to the very same bytes, in the same loops, of which each round stores another element.
 //! - Nothing is read before it is written.
 //! - Every index of every access is inside its buffer in every round, or is a load with a value for outside.
 
@@ -165,25 +165,21 @@ fn check_overlaps(program: &Program, plan: &MemoryPlan, touched: &[Touched], pro
     }
 }
 
-/// Whether every load of `read` stands in or before the store to `written` of its own loop body, at the same byte.
+/// Whether every load of `read` stands in or before the only store to `written`, in its loop body, at the same byte, and as many rounds
+/// as there are elements do that store: all are stored, so each is in one round.
 fn writes_over_in_step(program: &Program, plan: &MemoryPlan, kernel: &Kernel, read: BufferId, written: BufferId) -> bool {
     let strides = |buffer: BufferId| plan.layouts[buffer].strides(program.buffers[buffer].ty.shape.dims());
     let (r, w) = (&program.buffers[read], &program.buffers[written]);
     let same_addressing = plan.layouts[read] == plan.layouts[written]
         && strides(read) == strides(written)
         && r.ty.dtype.size_bits() == w.ty.dtype.size_bits();
-    let mut bodies = vec![kernel.body.as_slice()];
-    for stmt in &kernel.body {
-        stmt.walk(&mut |stmt| match stmt {
-            Stmt::Loop { body, .. } => bodies.push(body),
-            Stmt::If { then, otherwise, .. } => bodies.extend([then.as_slice(), otherwise]),
-            Stmt::While { body, .. } => bodies.push(body),
-            Stmt::Set { .. } | Stmt::Store { .. } => {}
-        });
-    }
+    let bodies = bodies(kernel);
     let forms = |index: &[ExprId]| -> Vec<Linear> { index.iter().map(|&id| Linear::of(&kernel.exprs, id)).collect() };
+    let is_store = |stmt: &&Stmt| matches!(stmt, Stmt::Store { buffer, .. } if *buffer == written);
+    let stored: usize = bodies.iter().map(|(rounds, body)| rounds.unwrap_or(0) * body.iter().filter(is_store).count()).sum();
     same_addressing
-        && bodies.into_iter().all(|body| {
+        && stored == w.ty.shape.count()
+        && bodies.into_iter().all(|(_, body)| {
             let stores: Vec<(usize, Vec<Linear>)> = body
                 .iter()
                 .enumerate()
@@ -204,6 +200,27 @@ fn writes_over_in_step(program: &Program, plan: &MemoryPlan, kernel: &Kernel, re
                 agrees
             })
         })
+}
+
+/// All lists of statements in a kernel, with how often each runs; `None` where branches decide that.
+fn bodies(kernel: &Kernel) -> Vec<(Option<usize>, &[Stmt])> {
+    let mut bodies = Vec::new();
+    let mut pending = vec![(Some(1), kernel.body.as_slice())];
+    while let Some((rounds, body)) = pending.pop() {
+        bodies.push((rounds, body));
+        for stmt in body {
+            match stmt {
+                Stmt::Loop { axis, body } => {
+                    let extent = kernel.axes[*axis].extent;
+                    pending.push((rounds.map(|rounds: usize| rounds.saturating_mul(extent)), body.as_slice()));
+                }
+                Stmt::If { then, otherwise, .. } => pending.extend([(None, then.as_slice()), (None, otherwise.as_slice())]),
+                Stmt::While { body, .. } => pending.push((None, body.as_slice())),
+                Stmt::Set { .. } | Stmt::Store { .. } => {}
+            }
+        }
+    }
+    bodies
 }
 
 fn check_accesses(program: &Program, kernel: &Kernel, problems: &mut Vec<String>) {

@@ -113,6 +113,15 @@ fn damaged_plans_are_found() {
         let found = check(&program, &plan).join("; ");
         assert!(found.contains(expected), "wanted '{expected}', found '{found}'");
     }
+    // Every round but the first would read what the one before stored.
+    let again = CHAIN
+        .replace("@k1 (i: spatial 8, j: spatial 16)", "@k1 (i: spatial 8, j: spatial 16, r: sequential 2)")
+        .replace("@u[i, j] = @t[i, j] - (@t[i, j] + 1.0)", "for r {\n          @u[i, j] = @t[i, j] + 1.0\n        }");
+    let (program, mut plan) = planned(&again);
+    assert_eq!(check(&program, &plan), Vec::<String>::new());
+    plan.places[named(&program, "u")] = plan.places[named(&program, "t")];
+    let found = check(&program, &plan).join("; ");
+    assert!(found.contains("writes 'u' over 't', which is live"), "found '{found}'");
     for (expected, from, to) in [
         ("loads 'u', which is a f32[8,16], at 1..=16 of 16", "@u[i, 15 - j]", "@u[i, 16 - j]"),
         ("stores 'v', which is a f32[8,16], at 0..=22 of 16", "@v[i, j] = @u", "@v[i, i + j] = @u"),

@@ -24,7 +24,7 @@ pub fn realize(program: &Program, decisions: &Decisions) -> Result<Realized> {
     let mut program = ordered(fuse::fuse(program, &decisions.fusions)?, &decisions.order)?;
     for kernel in &mut program.kernels {
         if let Some(decision) = decisions.kernels.get(&kernel.name) {
-            schedule::apply(kernel, &decision.schedule)?;
+            schedule::apply(kernel, &program.buffers, &decision.schedule)?;
         }
     }
     for name in decisions.kernels.keys() {

@@ -6,16 +6,16 @@ use std::collections::HashMap;
 use mcc_support::{EntityMap, Result, bail, ensure};
 
 use crate::decisions::Step;
-use crate::loops::{Axis, AxisId, AxisKind, AxisMode, Binary, Expr, ExprId, Exprs, Kernel, Stmt};
+use crate::loops::{Axis, AxisId, AxisKind, AxisMode, Binary, Buffer, BufferId, Expr, ExprId, Exprs, Kernel, Role, Stmt};
 
-/// Applies `steps` in order.
-pub fn apply(kernel: &mut Kernel, steps: &[Step]) -> Result<()> {
+/// Applies `steps` in order to a kernel over these buffers.
+pub fn apply(kernel: &mut Kernel, buffers: &EntityMap<BufferId, Buffer>, steps: &[Step]) -> Result<()> {
     for step in steps {
         let result = match step {
             Step::Split { axis, factor } => split(kernel, axis, *factor),
             Step::Move { axis, inside } => move_axis(kernel, axis, inside.as_deref()),
-            Step::Unroll { axis } => mark(kernel, axis, AxisMode::Unroll),
-            Step::Vectorize { axis } => mark(kernel, axis, AxisMode::Vector),
+            Step::Unroll { axis } => mark(kernel, buffers, axis, AxisMode::Unroll),
+            Step::Vectorize { axis } => mark(kernel, buffers, axis, AxisMode::Vector),
         };
         result.map_err(|error| error.context(format!("in step {step:?} of kernel {}", kernel.name)))?;
     }
@@ -34,13 +34,53 @@ fn find(kernel: &Kernel, name: &str) -> Result<AxisId> {
     found.ok_or_else(|| mcc_support::Error::new(format!("kernel {} has no axis {name}", kernel.name)))
 }
 
-fn mark(kernel: &mut Kernel, name: &str, mode: AxisMode) -> Result<()> {
+fn mark(kernel: &mut Kernel, buffers: &EntityMap<BufferId, Buffer>, name: &str, mode: AxisMode) -> Result<()> {
     let axis = find(kernel, name)?;
-    ensure!(
-        mode != AxisMode::Vector || kernel.axes[axis].kind != AxisKind::Sequential,
-        "axis {name} is sequential and cannot run in lanes"
-    );
+    let Axis { kind, extent, .. } = kernel.axes[axis];
+    ensure!(mode != AxisMode::Vector || kind != AxisKind::Sequential, "axis {name} is sequential and cannot run in lanes");
+    if extent > 1 && (mode == AxisMode::Vector || kind == AxisKind::Spatial) {
+        let mut result = Ok(());
+        let mut inside = |stmt: &Stmt| {
+            if result.is_ok() {
+                result = may_run_together(kernel, buffers, axis, stmt);
+            }
+        };
+        each_loop(kernel, axis, &mut |body| body.iter().for_each(|stmt| stmt.walk(&mut inside)));
+        result?;
+    }
     kernel.axes[axis].mode = mode;
+    let lanes = |axis: AxisId| kernel.axes[axis].mode == AxisMode::Vector;
+    let mut nested = false;
+    for outer in kernel.axes.keys().filter(|&axis| lanes(axis)) {
+        let mut inside = |stmt: &Stmt| nested |= matches!(stmt, Stmt::Loop { axis, .. } if lanes(*axis));
+        each_loop(kernel, outer, &mut |body| body.iter().for_each(|stmt| stmt.walk(&mut inside)));
+    }
+    ensure!(!nested, "axis {name} and another, one inside the other, cannot both run in lanes");
+    Ok(())
+}
+
+/// The bodies of the loops over an axis.
+fn each_loop(kernel: &Kernel, axis: AxisId, visit: &mut dyn FnMut(&[Stmt])) {
+    for stmt in &kernel.body {
+        stmt.walk(&mut |stmt| match stmt {
+            Stmt::Loop { axis: found, body } if *found == axis => visit(body),
+            _ => {}
+        });
+    }
+}
+
+/// Whether all rounds of an axis can do a statement before any does the next: none of them may go another way, or write over what
+/// another round keeps in a buffer of its own.
+fn may_run_together(kernel: &Kernel, buffers: &EntityMap<BufferId, Buffer>, axis: AxisId, stmt: &Stmt) -> Result<()> {
+    let name = &kernel.axes[axis].name;
+    match stmt {
+        Stmt::If { .. } | Stmt::While { .. } => bail!("rounds of axis {name} branch and cannot run together"),
+        Stmt::Store { buffer, index, .. } if buffers[*buffer].role == Role::Local => {
+            let apart = index.iter().any(|&index| kernel.exprs.uses_axis(index, axis));
+            ensure!(apart, "rounds of axis {name} share @{} and cannot run together", buffers[*buffer].name);
+        }
+        _ => {}
+    }
     Ok(())
 }
 
@@ -222,8 +262,8 @@ fn hoist(body: &[Stmt], axis: AxisId, axes: &EntityMap<AxisId, Axis>) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::loops::{BufferId, VarId};
-    use mcc_support::DType;
+    use crate::loops::VarId;
+    use mcc_support::{DType, TensorType};
 
     /// `for y in 0..7 { for x in 0..5 { a = 0; for k in 0..3 { a = a + b0[y, k] }; b1[y, x] = a } }`.
     fn sample() -> Kernel {
@@ -247,6 +287,12 @@ mod tests {
         kernel
     }
 
+    /// What `sample` loads and stores; the latter in this role.
+    fn buffers(role: Role) -> EntityMap<BufferId, Buffer> {
+        let buffer = |name: &str, shape: [usize; 2], role| Buffer { name: name.into(), ty: TensorType::new(DType::F32, shape.to_vec()), role };
+        [buffer("b0", [7, 3], Role::Input(0)), buffer("b1", [7, 5], role)].into_iter().collect()
+    }
+
     /// The loops of a kernel as `y.o(x(k))`.
     fn shape(kernel: &Kernel, stmts: &[Stmt]) -> String {
         let parts: Vec<String> = stmts
@@ -261,7 +307,7 @@ mod tests {
 
     fn check(steps: &[Step], expected: &str) {
         let mut kernel = sample();
-        apply(&mut kernel, steps).unwrap();
+        apply(&mut kernel, &buffers(Role::Output(0)), steps).unwrap();
         assert_eq!(shape(&kernel, &kernel.body), expected);
     }
 
@@ -286,7 +332,44 @@ mod tests {
     #[test]
     fn refuses_what_is_not_nested_perfectly() {
         let mut kernel = sample();
-        assert!(apply(&mut kernel, &[move_step("x", "k")]).is_err());
-        assert!(apply(&mut kernel, &[move_step("z", "k")]).is_err());
+        assert!(apply(&mut kernel, &buffers(Role::Output(0)), &[move_step("x", "k")]).is_err());
+        assert!(apply(&mut kernel, &buffers(Role::Output(0)), &[move_step("z", "k")]).is_err());
+    }
+
+    #[test]
+    fn refuses_to_run_rounds_together_that_share_a_buffer_or_branch() {
+        let unroll = |axis: &str| Step::Unroll { axis: axis.into() };
+        let lanes = |axis: &str| Step::Vectorize { axis: axis.into() };
+        // One row that all rounds of `y` write in turn.
+        let mut rows = sample();
+        let x = rows.axes.iter().find(|(_, axis)| axis.name == "x").unwrap().0;
+        let index = rows.exprs.axis(x);
+        rows.body = rewrite_loops(std::mem::take(&mut rows.body), x, &mut |mut body| {
+            let Some(Stmt::Store { index: stored, .. }) = body.last_mut() else { panic!("a store") };
+            stored.remove(0);
+            stored[0] = index;
+            vec![Stmt::Loop { axis: x, body }]
+        });
+        let mut branching = sample();
+        let yes = branching.exprs.add(Expr::Const(DType::Bool, 1));
+        branching.body = rewrite_loops(std::mem::take(&mut branching.body), x, &mut |body| {
+            vec![Stmt::Loop { axis: x, body: vec![Stmt::If { cond: yes, then: body, otherwise: Vec::new() }] }]
+        });
+        for (kernel, role, steps, expected) in [
+            (&rows, Role::Local, vec![unroll("y")], Some("share @b1")),
+            (&rows, Role::Local, vec![split_step("y", 2), lanes("y.i")], Some("share @b1")),
+            (&rows, Role::Local, vec![unroll("x"), unroll("k")], None),
+            (&branching, Role::Output(0), vec![unroll("x")], Some("branch")),
+            (&branching, Role::Output(0), vec![unroll("k")], None),
+            (&sample(), Role::Output(0), vec![lanes("x"), lanes("k")], Some("one inside the other")),
+            (&sample(), Role::Output(0), vec![lanes("k"), lanes("y")], Some("one inside the other")),
+            (&sample(), Role::Local, vec![unroll("y"), lanes("x")], None),
+        ] {
+            match (apply(&mut kernel.clone(), &buffers(role), &steps), expected) {
+                (Ok(()), None) => {}
+                (Err(error), Some(expected)) if error.to_string().contains(expected) => {}
+                (result, _) => panic!("{steps:?}: {result:?}, expected {expected:?}"),
+            }
+        }
     }
 }

@@ -11,7 +11,7 @@ pub trait Num: Copy {
     const ONE: Self;
     fn add(self, other: Self) -> Self;
     fn mul(self, other: Self) -> Self;
-    /// `self < other`, or `self` is NaN and `other` is not.
+    /// `self > other` (`self < other` for minima), or `self` is NaN and `other` is not.
     fn is_more_extreme(self, other: Self, max: bool) -> bool;
     fn lowest(dtype: DType) -> Self;
     fn highest(dtype: DType) -> Self;

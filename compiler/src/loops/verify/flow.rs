@@ -29,12 +29,6 @@ impl Flow<'_> {
         found
     }
 
-    fn uses_axis(&self, root: ExprId, axis: AxisId) -> bool {
-        let mut found = false;
-        super::visit(self.kernel, root, &mut BTreeSet::new(), &mut |id| found |= *self.kernel.exprs.get(id) == Expr::Axis(axis));
-        found
-    }
-
     /// Every variable is set before it is read; `set` gains what these statements set for sure.
     fn assigned(&self, stmts: &[Stmt], set: &mut BTreeSet<VarId>) -> Result<()> {
         for stmt in stmts {
@@ -170,7 +164,7 @@ impl Flow<'_> {
         });
         for (buffer, index) in stores {
             let described = &self.program.buffers[buffer];
-            let moves = |part: &ExprId| self.uses_axis(*part, axis);
+            let moves = |part: &ExprId| self.kernel.exprs.uses_axis(*part, axis);
             let apart = described.role == Role::Local || index.iter().any(moves);
             ensure!(apart, "all rounds of the spatial axis {name} store to the same elements of @{}", described.name);
         }
