@@ -231,3 +231,21 @@ fn linked_programs_compute_the_same_on_aarch64() {
 fn linked_programs_compute_the_same_with_aligned_accesses_only() {
     linked_programs_compute_the_same(Machine::Aarch64, None, true);
 }
+
+/// A value too large to be folded, all of whose elements are the same, is reduced without a load.
+#[test]
+fn reductions_of_one_repeated_value_compute_the_same() {
+    for kind in [ReduceFn::Sum, ReduceFn::Prod, ReduceFn::Max, ReduceFn::Min] {
+        let builder = Builder::new("repeated");
+        let wire = builder.scalar(DType::F32, 1.0).broadcast([(1 << 20) + 1]).reduce(kind, &[0]);
+        builder.output("y", wire);
+        builder.check().expect("a reduction");
+        let graph = builder.finish();
+        let want = interp::run(&graph, &[]).expect("a graph without inputs");
+        let compilation = compile_graph(graph, &options("host", "repeated"), &mut Silent).expect("it compiles");
+        let mut executable = Executable::load(compilation.linked()).expect("it was made for this machine");
+        let mut binding = executable.bind(&[]).expect("no inputs");
+        assert_eq!(executable.run(&mut binding), 0);
+        same_bits(&executable.outputs(&binding)[0], &want[0]).unwrap_or_else(|error| panic!("{kind:?}: {error}"));
+    }
+}

@@ -78,6 +78,8 @@ pub struct Options {
     pub verify: bool,
     /// Taken in place of those that would be made.
     pub decisions: Option<Decisions>,
+    /// Files that the constants and decisions were read from: the result depends on them too.
+    pub files: Vec<PathBuf>,
     pub stop_after: Option<Stage>,
 }
 
@@ -93,6 +95,7 @@ impl Options {
             fuel: None,
             verify: false,
             decisions: None,
+            files: Vec::new(),
             stop_after: None,
         }
     }
@@ -132,6 +135,8 @@ impl Observer for Silent {}
 /// What the stages made. What a stage makes is there once it ran.
 pub struct Compilation {
     pub path: PathBuf,
+    /// As in [`Options::files`].
+    files: Vec<PathBuf>,
     pub machine: Machine,
     /// Prefix of the symbols.
     pub name: String,
@@ -203,7 +208,7 @@ impl Compilation {
 
     /// The files that the result depends on.
     pub fn dependencies(&self) -> Vec<PathBuf> {
-        std::iter::once(self.path.clone()).chain(self.model().files().paths()).collect()
+        [self.path.clone()].into_iter().chain(self.model().files().paths()).chain(self.files.iter().cloned()).collect()
     }
 
     fn new(options: &Options) -> Result<Self> {
@@ -216,6 +221,7 @@ impl Compilation {
         let record = options.record(&machine);
         Ok(Self {
             path: options.model.clone(),
+            files: options.files.clone(),
             machine,
             name,
             options: record,

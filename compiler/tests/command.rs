@@ -101,6 +101,9 @@ fn compiles_to_files_beside_each_other() {
     assert_eq!(files(&folder.join("build")), expected);
     let rule = fs::read_to_string(folder.join("net.d")).unwrap();
     assert!(rule.starts_with("build/other.o ") && rule.ends_with(": \\\n  net.onnx\n"), "{rule}");
+    succeed(folder, "net.onnx --dim n=3 -o again/ --decisions build/other.decisions.json --depfile net.d");
+    let rule = fs::read_to_string(folder.join("net.d")).unwrap();
+    assert!(rule.ends_with(": \\\n  net.onnx \\\n  build/other.decisions.json\n"), "{rule}");
 }
 
 /// The bytes depend on the model and the options, not on folder, home or locale.
@@ -157,6 +160,11 @@ fn errors_say_what_to_do_and_write_nothing() {
         ("net.onnx --dim n=3 --name 3d", 1, "C identifier"),
         ("net.onnx --dim n=3 --constant x=1,2", 1, "x"),
         ("net.onnx --dim n=3", 1, "net.h"),
+        ("net.onnx --dim n=3 --emit object -o net.onnx", 1, "would replace what the compile reads"),
+        ("net.onnx --dim n=3 --emit object --depfile net.onnx", 1, "would replace what the compile reads"),
+        ("net.onnx --dim n=3 --shape x=2,4", 1, "'n' is 2 by --shape, but 3"),
+        ("net.onnx --dim n=3 --constant z=1", 1, "its inputs are 'x'"),
+        ("bench net.onnx --dim n=3 --seconds 1e30", 1, "no time"),
         ("text.onnx", 1, "a text file"),
         ("missing.onnx", 1, "missing.onnx"),
         ("run net.onnx --dim n=3 --input z=net.onnx", 1, "net.onnx"),

@@ -77,7 +77,7 @@ impl Tile {
             .copied()
             .find(|axis| long(axis) && whole(*axis) && stored(*axis))
             .map(Vector::Spatial)
-            .or_else(|| reduction.axes.iter().copied().find(|axis| long(axis) && whole(*axis)).map(Vector::Reduce))
+            .or_else(|| reduction.axes.iter().copied().find(|axis| !operands.is_empty() && long(axis) && whole(*axis)).map(Vector::Reduce))
             .or_else(|| nest.spatial.iter().copied().find(|axis| long(axis) && whole(*axis)).map(Vector::Spatial))
             .or_else(|| nest.spatial.iter().copied().find(|axis| long(axis) && stored(*axis)).map(Vector::Spatial))?;
         let registers = facts.vector_registers as usize;

@@ -73,6 +73,13 @@ impl<'b> Importer<'b> {
                         self.warnings.push(Warning(format!("the model declares its input '{}' as {declared}, but --shape gives {shape}", input.name)));
                     }
                 }
+                for (dim, &extent) in declared_dims.iter().flatten().zip(shape) {
+                    if let DeclaredDim::Symbol(name) = dim
+                        && let Some(&other) = symbols.get(name)
+                    {
+                        ensure!(other == extent, "its dimension '{name}' is {extent} by --shape, but {other} by --dim or another input");
+                    }
+                }
                 shape.clone()
             }
             (None, None) => return Ok(InputType::Dynamic(declared)),
@@ -135,7 +142,7 @@ fn check_constant(declared: &DeclaredType, tensor: &Tensor) -> Result<()> {
 
 fn dynamic_error(inputs: &[(&str, DeclaredType)]) -> Error {
     let list: Vec<String> = inputs.iter().map(|(name, declared)| format!("'{name}' {declared}")).collect();
-    let noun = if inputs.len() == 1 { "input has" } else { "inputs have" };
+    let noun = if inputs.len() == 1 { "shape of the model's input has" } else { "shapes of the model's inputs have" };
     let shape = |(name, declared): &(&str, DeclaredType)| match &declared.dims {
         None => format!("--shape {name}=DIM,…"),
         Some(dims) => {
@@ -156,5 +163,5 @@ fn dynamic_error(inputs: &[(&str, DeclaredType)]) -> Error {
         let dims: Vec<String> = symbols.iter().map(|name| format!("--dim {name}=DIM")).collect();
         help += &format!(", or named dimensions with `{}`", dims.join(" "));
     }
-    Error::new(format!("the shape of the model's {noun} to be fixed when it is compiled: {}", list.join(", "))).help(help)
+    Error::new(format!("the {noun} to be fixed when it is compiled: {}", list.join(", "))).help(help)
 }

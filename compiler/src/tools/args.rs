@@ -290,11 +290,18 @@ impl BuildArgs {
         options.fuel = self.fuel;
         options.verify = self.verify;
         options.decisions = self.decisions.as_deref().map(read_decisions).transpose()?;
+        options.files.extend(self.decisions.clone());
+        options.files.extend(self.constant.iter().filter(|(_, value)| is_file(value)).map(|(_, file)| PathBuf::from(file)));
         unique("shape", &self.shape, &mut options.import.shapes)?;
         unique("dim", &self.dim, &mut options.import.dims)?;
         if !self.constant.is_empty() {
             let declared: BTreeMap<String, Option<DeclaredType>> = declared_inputs(&Model::open(model)?)?.into_iter().collect();
             let constants = self.constant.iter().map(|(name, value)| {
+                let known = || declared.keys().map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ");
+                if !declared.contains_key(name) {
+                    let error = Error::new(format!("--constant names '{name}', which is not an input of the model"));
+                    return Err(error.help(format!("its inputs are {}", known())));
+                }
                 let ty = declared.get(name).and_then(Option::as_ref);
                 let shape = options.import.shapes.get(name).map(|dims| Shape::new(dims.clone()));
                 let tensor = constant(value, ty, shape).map_err(|error| error.context(format!("in --constant {name}")))?;
@@ -304,6 +311,11 @@ impl BuildArgs {
         }
         Ok(options)
     }
+}
+
+/// Whether the value of `--constant` is a file's name, not a number.
+fn is_file(value: &str) -> bool {
+    Path::new(value).extension().is_some_and(|extension| extension == "npy")
 }
 
 fn read_decisions(path: &Path) -> Result<Decisions> {
@@ -321,7 +333,7 @@ fn unique<T: Clone>(option: &str, pairs: &[(String, T)], map: &mut BTreeMap<Stri
 
 /// The value of `--constant` for an input of this declared type, whose shape `--shape` may give.
 fn constant(text: &str, declared: Option<&DeclaredType>, given: Option<Shape>) -> Result<Tensor> {
-    if Path::new(text).extension().is_some_and(|extension| extension == "npy") {
+    if is_file(text) {
         let tensor = npy::read(Path::new(text))?;
         return match declared {
             Some(declared) => npy::as_dtype(tensor, declared.dtype),

@@ -13,11 +13,13 @@ use super::exec::{Binding, Executable, finished};
 use super::report::Reporter;
 use super::{inputs, print};
 
+const LONGEST_SECONDS: f64 = 1e6;
+
 pub fn bench(args: &BenchArgs) -> Result<ExitCode> {
     if args.threads != 1 {
         return Err(Error::new(format!("models run on one thread, not on {}", args.threads)));
     }
-    ensure!(args.seconds > 0.0, "--seconds {} is no time", args.seconds);
+    ensure!(args.seconds > 0.0 && args.seconds < LONGEST_SECONDS, "--seconds {} is no time to measure", args.seconds);
     let mut options = args.build.options(&args.model, "host")?;
     let given = match &args.inputs {
         Some(folder) => inputs::from_folder(folder)?,
@@ -55,7 +57,7 @@ fn work(executable: &mut Executable, binding: &mut Binding) -> Result<ExitCode> 
         let line = line.map_err(|error| Error::new(format!("cannot read the standard input: {error}")))?;
         let mut words = line.split_whitespace();
         let seconds = match (words.next(), words.next().map(str::parse::<f64>)) {
-            (Some("run"), Some(Ok(seconds))) if (0.0..1e9).contains(&seconds) => seconds,
+            (Some("run"), Some(Ok(seconds))) if (0.0..LONGEST_SECONDS).contains(&seconds) => seconds,
             (None | Some("quit"), _) => break,
             _ => return Err(Error::new(format!("the line '{line}' is neither `run SECONDS` nor `quit`"))),
         };

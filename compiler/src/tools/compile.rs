@@ -72,8 +72,12 @@ fn write(args: &CompileArgs, compilation: &Compilation) -> Result<()> {
         files.push((path.clone(), text.into_bytes()));
     }
     let mut paths = BTreeSet::new();
+    let read: Vec<PathBuf> = compilation.dependencies().iter().filter_map(|path| path.canonicalize().ok()).collect();
     for (path, _) in &files {
         let place = || format!("in file '{}'", path.display());
+        if path.canonicalize().is_ok_and(|path| read.contains(&path)) {
+            return Err(Error::new("an output would replace what the compile reads").context(place()).help("choose another place with -o"));
+        }
         ensure!(paths.insert(path), "two outputs are written to '{}'", path.display());
         if path.exists() && !path.is_file() {
             return Err(Error::new("this is not a file that can be replaced").context(place()));
