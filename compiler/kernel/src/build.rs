@@ -44,11 +44,6 @@ impl Builder {
         self.blocks.last_mut().expect("a block is open").push(node);
     }
 
-    /// Number of open blocks: 1 outside of all regions.
-    pub fn depth(&self) -> usize {
-        self.blocks.len()
-    }
-
     /// An instruction at the present end of the `depth`-th open block (0 the outermost), that is, before the region that is open
     /// inside it: how what does not change in a loop is kept out of it.
     pub fn inst_at(&mut self, depth: usize, ty: Type, op: Op, args: &[VReg]) -> VReg {

@@ -73,10 +73,6 @@ impl Edit {
         !self.users[value].is_empty() || self.output_uses[value] > 0
     }
 
-    pub fn users(&self, value: ValueId) -> impl Iterator<Item = NodeId> {
-        self.users[value].iter().copied()
-    }
-
     /// `%12 conv`.
     pub fn describe(&self, value: ValueId) -> String {
         let what = match &self.graph.values[value].def {

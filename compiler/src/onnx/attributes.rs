@@ -235,15 +235,6 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    /// A type, as of Optional.
-    pub fn type_proto(&self, name: &str) -> Result<Option<&'a TypeProto>> {
-        match self.value(name) {
-            None => Ok(None),
-            Some(AttributeValue::Type(proto)) => Ok(Some(proto)),
-            Some(other) => Err(self.error(format!("attribute '{name}' must be a type, not {}", other.kind()))),
-        }
-    }
-
     /// Whether the node has the attribute. Does not count as reading it.
     pub fn has(&self, name: &str) -> bool {
         self.node.attributes.iter().any(|(other, _)| *other == name)

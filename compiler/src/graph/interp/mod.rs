@@ -104,13 +104,6 @@ pub fn run(graph: &Graph, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
     Ok(graph.outputs.iter().map(|&(_, output)| values[output].clone().expect("an output is kept")).collect())
 }
 
-/// Every value of a graph that its inputs determine: `None` for the results of removed nodes.
-pub fn run_all(graph: &Graph, inputs: &[Tensor]) -> Result<EntityMap<ValueId, Option<Tensor>>> {
-    let mut values = start(graph, inputs)?;
-    graph.order().into_iter().for_each(|id| eval_node(graph, id, &mut values));
-    Ok(values)
-}
-
 fn start(graph: &Graph, inputs: &[Tensor]) -> Result<EntityMap<ValueId, Option<Tensor>>> {
     ensure!(inputs.len() == graph.inputs.len(), "{} inputs where the model has {}", inputs.len(), graph.inputs.len());
     let mut values: EntityMap<ValueId, Option<Tensor>> = graph
