@@ -35,7 +35,8 @@ struct Sample {
 fn samples() -> Vec<Sample> {
     let tests = data::node_tests().into_iter().map(|test| (test.name, test.model, test.sets[0].inputs.clone()));
     let cases = data::cases().into_iter().map(|case| (case.name.clone(), case.model(), Vec::new()));
-    let read = |(name, path, inputs): (String, PathBuf, Vec<PathBuf>)| Sample { name, bytes: fs::read(path).expect("a model"), inputs };
+    let read =
+        |(name, path, inputs): (String, PathBuf, Vec<PathBuf>)| Sample { name, bytes: fs::read(path).expect("a model"), inputs };
     tests.chain(cases).map(read).filter(|sample| sample.bytes.len() < 1 << 16).collect()
 }
 
@@ -104,7 +105,12 @@ fn damage_type(value: &mut Option<TypeValue>, random: &mut Random) {
 }
 
 fn damage_graph(graph: &mut GraphProto, random: &mut Random) {
-    let names: Vec<String> = graph.input.iter().map(|input| input.name().to_string()).chain(graph.node.iter().flat_map(|node| node.output.clone())).collect();
+    let names: Vec<String> = graph
+        .input
+        .iter()
+        .map(|input| input.name().to_string())
+        .chain(graph.node.iter().flat_map(|node| node.output.clone()))
+        .collect();
     let choice = random.below(8);
     if choice == 0 && !graph.initializer.is_empty() {
         let index = random.below(graph.initializer.len());
@@ -233,7 +239,11 @@ fn damaged_models_are_refused_or_mean_something() {
         let tally = &mut tallies[round % 2];
         let sample = random.pick(&samples);
         let mut bytes = sample.bytes.clone();
-        if round % 2 == 0 { damage_bytes(&mut bytes, &mut random) } else { damage_model(&mut bytes, &mut random) }
+        if round % 2 == 0 {
+            damage_bytes(&mut bytes, &mut random)
+        } else {
+            damage_model(&mut bytes, &mut random)
+        }
         let start = Instant::now();
         let result = catch_unwind(AssertUnwindSafe(|| attempt(sample, bytes.clone(), tally)));
         let took = start.elapsed();

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use mcc::decide;
 use mcc::decisions::{Decisions, Fusion};
+use mcc::loops::Program;
 use mcc::loops::interp;
 use mcc::loops::lower::lower;
 use mcc::loops::verify::verify;
-use mcc::loops::Program;
 use mcc::plan::check::check;
 use mcc::realize::fuse::{Fuser, fuse};
 use mcc::realize::realize;
@@ -30,9 +30,11 @@ fn for_each_program(nodes: usize, check: &mut dyn FnMut(u64, &Program, &[Tensor]
 fn check_results(seed: u64, before: &Program, after: &Program, inputs: &[Tensor], fusions: &[Fusion]) {
     verify(after).unwrap_or_else(|error| panic!("seed {seed}: {error}\n{}\n{before}\n{after}", log(fusions)));
     let want = interp::run(before, inputs).unwrap_or_else(|error| panic!("seed {seed}, as lowered: {error}"));
-    let got = interp::run(after, inputs).unwrap_or_else(|error| panic!("seed {seed}: {error}\n{}\n{before}\n{after}", log(fusions)));
+    let got =
+        interp::run(after, inputs).unwrap_or_else(|error| panic!("seed {seed}: {error}\n{}\n{before}\n{after}", log(fusions)));
     for ((name, _), (got, want)) in before.outputs.iter().zip(got.iter().zip(&want)) {
-        same_bits(got, want).unwrap_or_else(|error| panic!("seed {seed}: output '{name}' changed: {error}\n{}\n{before}\n{after}", log(fusions)));
+        same_bits(got, want)
+            .unwrap_or_else(|error| panic!("seed {seed}: output '{name}' changed: {error}\n{}\n{before}\n{after}", log(fusions)));
     }
 }
 

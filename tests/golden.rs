@@ -139,7 +139,8 @@ fn lower(input: &str) -> Result<String, String> {
     let want = interp::run(&graph, &inputs).map_err(|error| error.to_string())?;
     let got = loops::interp::run(&program, &inputs).map_err(|error| error.to_string())?;
     for ((name, _), (got, want)) in graph.outputs.iter().zip(got.iter().zip(&want)) {
-        random_graph::check_close(got, want, random_graph::tolerance(&graph)).map_err(|error| format!("output '{name}': {error}"))?;
+        random_graph::check_close(got, want, random_graph::tolerance(&graph))
+            .map_err(|error| format!("output '{name}': {error}"))?;
     }
     Ok(program.to_string())
 }
@@ -183,7 +184,8 @@ fn fuse_graph(input: &str) -> Result<String, String> {
     let (fusions, fused) = decide::fuse::choose(&lowered);
     loops::verify::verify(&fused).map_err(|error| error.to_string())?;
     let inputs = random_graph::random_inputs(&graph, 1);
-    let [before, after] = [&lowered, &fused].map(|program| loops::interp::run(program, &inputs).map_err(|error| error.to_string()));
+    let [before, after] =
+        [&lowered, &fused].map(|program| loops::interp::run(program, &inputs).map_err(|error| error.to_string()));
     for ((name, _), (before, after)) in graph.outputs.iter().zip(before?.iter().zip(&after?)) {
         same_bits(after, before).map_err(|error| format!("output '{name}' changed: {error}"))?;
     }

@@ -287,7 +287,8 @@ fn instruction_sets_are_named_in_few_files() {
 
 #[test]
 fn stages_do_not_look_back() {
-    let known: Vec<&str> = STAGES.iter().map(|(stage, _)| *stage).chain(["decisions", "emit", "driver", "targets", "tools"]).collect();
+    let known: Vec<&str> =
+        STAGES.iter().map(|(stage, _)| *stage).chain(["decisions", "emit", "driver", "targets", "tools"]).collect();
     let mut faults = Vec::new();
     for (stage, allowed) in STAGES.iter().chain(&[("emit", &[][..])]) {
         let folder = format!("compiler/src/{stage}");

@@ -75,8 +75,9 @@ impl Artifacts {
     ///
     /// What the file system says.
     pub fn write(&self, folder: &Path) -> Result<()> {
-        std::fs::create_dir_all(folder)
-            .map_err(|error| Error::new(format!("cannot make the folder: {error}")).context(format!("in folder '{}'", folder.display())))?;
+        std::fs::create_dir_all(folder).map_err(|error| {
+            Error::new(format!("cannot make the folder: {error}")).context(format!("in folder '{}'", folder.display()))
+        })?;
         let path = |extension: &str| folder.join(format!("{}.{extension}", self.name()));
         file::write(&path("o"), &self.object())?;
         file::write(&path("h"), self.header().as_bytes())?;

@@ -73,12 +73,22 @@ pub struct KernelDecision {
 pub enum Step {
     /// Into rounds of `factor`. Where the extent is not a multiple, the rest becomes loops of its own after the others, with `x.t`
     /// (of the rest's extent) in place of `x.o` and `x.i`.
-    Split { axis: String, factor: usize },
+    Split {
+        axis: String,
+        factor: usize,
+    },
     /// Moves the loop over `axis`, which must be nested perfectly, to just inside that over `inside`, or outermost.
-    Move { axis: String, inside: Option<String> },
-    Unroll { axis: String },
+    Move {
+        axis: String,
+        inside: Option<String>,
+    },
+    Unroll {
+        axis: String,
+    },
     /// The axis becomes vector lanes; its extent is a lane count of the target.
-    Vectorize { axis: String },
+    Vectorize {
+        axis: String,
+    },
 }
 
 impl fmt::Display for Fusion {

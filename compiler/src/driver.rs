@@ -275,13 +275,14 @@ impl Compilation {
 
     fn emit(&mut self) -> Result<()> {
         let Realized { program, plan } = self.realized();
-        let kernels = program.kernels.iter().zip(&self.kernels).zip(&self.codes).map(|((kernel, compiled), code)| CompiledKernel {
-            name: kernel.name.clone(),
-            origins: kernel.origins.clone(),
-            code: code.clone(),
-            args: compiled.buffers.iter().map(|&buffer| buffer_place(plan.places[buffer])).collect(),
-            extent: compiled.extent as i64,
-        });
+        let kernels =
+            program.kernels.iter().zip(&self.kernels).zip(&self.codes).map(|((kernel, compiled), code)| CompiledKernel {
+                name: kernel.name.clone(),
+                origins: kernel.origins.clone(),
+                code: code.clone(),
+                args: compiled.buffers.iter().map(|&buffer| buffer_place(plan.places[buffer])).collect(),
+                extent: compiled.extent as i64,
+            });
         let model = CompiledModel {
             name: self.name.clone(),
             triple: self.machine.triple.clone(),

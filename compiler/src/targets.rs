@@ -22,19 +22,9 @@ const SHORT: [(&str, &str); 4] = [
 
 /// Triples that are named where one is asked for; others of the same formats are taken as well.
 const TRIPLES: [&str; 13] = [
-    "x86_64-unknown-linux-gnu",
-    "x86_64-unknown-linux-musl",
-    "x86_64-unknown-freebsd",
-    "x86_64-unknown-none",
-    "x86_64-apple-darwin",
-    "x86_64-pc-windows-msvc",
-    "x86_64-pc-windows-gnu",
-    "aarch64-unknown-linux-gnu",
-    "aarch64-unknown-linux-musl",
-    "aarch64-linux-android",
-    "aarch64-unknown-none",
-    "aarch64-apple-darwin",
-    "aarch64-apple-ios",
+    "x86_64-unknown-linux-gnu", "x86_64-unknown-linux-musl", "x86_64-unknown-freebsd", "x86_64-unknown-none",
+    "x86_64-apple-darwin", "x86_64-pc-windows-msvc", "x86_64-pc-windows-gnu", "aarch64-unknown-linux-gnu",
+    "aarch64-unknown-linux-musl", "aarch64-linux-android", "aarch64-unknown-none", "aarch64-apple-darwin", "aarch64-apple-ios",
 ];
 
 /// What is compiled for.
@@ -127,8 +117,16 @@ mod tests {
     #[test]
     fn others_are_refused_with_the_list() {
         for name in [
-            "riscv64gc-unknown-linux-gnu", "x86_64-unknown-linux-gnux32", "aarch64-pc-windows-msvc", "aarch64_be-unknown-linux-gnu",
-            "aarch64-unknown-linux-gnu_ilp32", "wasm32-unknown-unknown", "i686-unknown-linux-gnu", "thumbv7em-none-eabi", "", "vax",
+            "riscv64gc-unknown-linux-gnu",
+            "x86_64-unknown-linux-gnux32",
+            "aarch64-pc-windows-msvc",
+            "aarch64_be-unknown-linux-gnu",
+            "aarch64-unknown-linux-gnu_ilp32",
+            "wasm32-unknown-unknown",
+            "i686-unknown-linux-gnu",
+            "thumbv7em-none-eabi",
+            "",
+            "vax",
         ] {
             let error = Machine::new(name, None).unwrap_err();
             assert!(error.help.as_ref().is_some_and(|help| help.contains("aarch64-unknown-none")), "{name}: {error}");

@@ -7,8 +7,8 @@ use std::process::{Command, Output, Stdio};
 
 use mcc::npy;
 use mcc::onnx::proto::{
-    DimValue, DimensionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, TensorShapeProto, TensorTypeProto,
-    TypeProto, TypeValue, ValueInfoProto,
+    DimValue, DimensionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, TensorShapeProto,
+    TensorTypeProto, TypeProto, TypeValue, ValueInfoProto,
 };
 use mcc_support::Tensor;
 use prost::Message;
@@ -91,7 +91,8 @@ fn compiles_to_files_beside_each_other() {
     assert_eq!(manifest["options"]["dims"]["n"], 3);
 
     let all = "object,staticlib,header,manifest,graph,loops,decisions,plan,kernel,asm";
-    let (out, err) = succeed(folder, &format!("net.onnx --dim n=3 -q -o build/ --name other --target aarch64 --emit {all} --depfile net.d"));
+    let (out, err) =
+        succeed(folder, &format!("net.onnx --dim n=3 -q -o build/ --name other --target aarch64 --emit {all} --depfile net.d"));
     assert_eq!((out.as_str(), err.as_str()), ("", ""));
     let extensions = ["asm", "decisions.json", "graph", "h", "json", "kernel", "loops", "o", "plan"];
     let expected: Vec<String> = ["libother.a".to_string(), "mcc.h".to_string()]
@@ -122,7 +123,11 @@ fn the_same_bytes_anywhere() {
         .unwrap();
     assert!(status.success());
     for file in ["net.o", "net.h", "net.json"] {
-        assert_eq!(fs::read(one.path().join(file)).unwrap(), fs::read(other.path().join("deep/er").join(file)).unwrap(), "{file}");
+        assert_eq!(
+            fs::read(one.path().join(file)).unwrap(),
+            fs::read(other.path().join("deep/er").join(file)).unwrap(),
+            "{file}"
+        );
     }
 }
 

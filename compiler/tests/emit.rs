@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::Command;
 
 use mcc::emit::{self, BufferPlace, CompiledKernel, CompiledModel, Linked, Port};
-use mcc_kernel::{Address, Arch, Builder, Kernel, Op, Operand, Target, Type};
 use mcc::tools::exec::Executable;
+use mcc_kernel::{Address, Arch, Builder, Kernel, Op, Operand, Target, Type};
 use mcc_support::{DType, Tensor, TensorType};
 use mcc_target_portable::{TARGET, cpu, default_cpu_name};
 use target_lexicon::{Architecture, Triple};
@@ -240,7 +240,10 @@ fn mach_o_and_coff_link() {
     for (triple, link) in [
         ("x86_64-apple-darwin", format!("{lld} {apple} -arch x86_64 net.o -o net.dylib")),
         ("aarch64-apple-darwin", format!("{lld} {apple} -arch arm64 net.o -o net.dylib")),
-        ("x86_64-pc-windows-msvc", format!("{lld} -flavor link /dll /noentry /wx /export:net_call /export:net_model,DATA net.o /out:net.dll")),
+        (
+            "x86_64-pc-windows-msvc",
+            format!("{lld} -flavor link /dll /noentry /wx /export:net_call /export:net_model,DATA net.o /out:net.dll"),
+        ),
         ("aarch64-unknown-none", format!("{lld} -flavor gnu -r net.o -o all.o")),
     ] {
         let folder = tempfile::tempdir().unwrap();

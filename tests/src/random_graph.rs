@@ -1,8 +1,6 @@
 //! Random graphs over all ops, for tests that compare one stage with another.
 
-use mcc::graph::{
-    BinaryFn, Builder, Contraction, Conv, Graph, Op, PadMode, ReduceFn, SliceAxis, UnaryFn, Window, Wire, infer,
-};
+use mcc::graph::{BinaryFn, Builder, Contraction, Conv, Graph, Op, PadMode, ReduceFn, SliceAxis, UnaryFn, Window, Wire, infer};
 use mcc_support::random::Random;
 use mcc_support::tensor::Number;
 use mcc_support::{DType, Shape, Tensor, TensorType};
@@ -408,8 +406,7 @@ impl<'b> Generator<'b, '_> {
     }
 
     fn broadcast(&mut self, x: Wire<'b>) -> Step<'b> {
-        let mut dims: Vec<usize> =
-            x.shape().iter().map(|&dim| if dim == 1 { 1 + self.random.below(4) } else { dim }).collect();
+        let mut dims: Vec<usize> = x.shape().iter().map(|&dim| if dim == 1 { 1 + self.random.below(4) } else { dim }).collect();
         (0..self.random.below(2)).for_each(|_| dims.insert(0, 1 + self.random.below(4)));
         Some((Op::Broadcast(dims.into()), vec![x]))
     }
@@ -463,7 +460,9 @@ impl<'b> Generator<'b, '_> {
 fn is_rounding(op: &Op) -> bool {
     match op {
         Op::Contract(_) | Op::Conv(_) | Op::BatchNorm { .. } => true,
-        Op::Reduce { kind, .. } | Op::Window { kind, .. } | Op::Scan { kind, .. } => matches!(kind, ReduceFn::Sum | ReduceFn::Prod),
+        Op::Reduce { kind, .. } | Op::Window { kind, .. } | Op::Scan { kind, .. } => {
+            matches!(kind, ReduceFn::Sum | ReduceFn::Prod)
+        }
         _ => false,
     }
 }

@@ -238,9 +238,15 @@ pub enum Op {
     /// `base + Σ register · scale + displacement` as a pointer.
     Lea(Address),
     /// Loads data (never masks); no alignment is assumed beyond `align` bytes.
-    Load { address: Address, align: u32 },
+    Load {
+        address: Address,
+        align: u32,
+    },
     /// Stores the one operand.
-    Store { address: Address, align: u32 },
+    Store {
+        address: Address,
+        align: u32,
+    },
     /// Loads a pointer.
     LoadPtr(Address),
     /// Stores the one operand, a pointer.

@@ -47,7 +47,9 @@ impl OpKind {
     /// The kind of an operation; `None` for those that exist on one lane only.
     pub fn of(op: &Op) -> Option<OpKind> {
         Some(match op {
-            Op::Const(_) | Op::Splat | Op::Pack | Op::Extract(_) | Op::Bitcast | Op::Load { .. } | Op::Store { .. } => OpKind::Move,
+            Op::Const(_) | Op::Splat | Op::Pack | Op::Extract(_) | Op::Bitcast | Op::Load { .. } | Op::Store { .. } => {
+                OpKind::Move
+            }
             Op::Select | Op::Cmp(_) | Op::CmpU(_) | Op::MaskToInt | Op::IntToMask => OpKind::Move,
             Op::MaskAnd | Op::MaskOr | Op::MaskXor | Op::MaskNot => OpKind::Move,
             Op::Add | Op::Sub | Op::Neg | Op::Abs => OpKind::AddSub,

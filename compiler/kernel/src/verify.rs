@@ -267,7 +267,9 @@ fn gives(op: &Op, ty: Type, args: &[Type]) -> Check {
         Op::DivU | Op::Rem | Op::RemU | Op::MinU | Op::MaxU | Op::And | Op::Or | Op::Xor => is_int && same(2),
         Op::Not => is_int && same(1),
         Op::Shl | Op::ShrS | Op::ShrU => is_int && args == [ty, Type::I32],
-        Op::Cmp(_) | Op::CmpU(_) | Op::Select | Op::MaskAnd | Op::MaskOr | Op::MaskXor | Op::MaskNot => is_selection(op, ty, args),
+        Op::Cmp(_) | Op::CmpU(_) | Op::Select | Op::MaskAnd | Op::MaskOr | Op::MaskXor | Op::MaskNot => {
+            is_selection(op, ty, args)
+        }
         Op::MaskToInt | Op::IntToMask | Op::MaskResize => is_mask_change(op, ty, args),
         Op::ExtendS | Op::ExtendU | Op::Wrap | Op::Promote | Op::Demote | Op::Bitcast => is_data && is_conversion(op, ty, args),
         Op::IntToFloatS | Op::IntToFloatU | Op::FloatToIntS | Op::FloatToIntU => is_data && is_conversion(op, ty, args),
@@ -305,7 +307,9 @@ fn is_mask_change(op: &Op, ty: Type, args: &[Type]) -> bool {
             !lane.is_float() && *found == lanes && (lanes == 1 || *mask == ty.mask())
         }
         (Op::IntToMask, Type::Mask { .. }, [int @ Type::Data { lane, .. }]) => !lane.is_float() && ty == int.mask(),
-        (Op::MaskResize, Type::Mask { bits, lanes }, [Type::Mask { bits: from, lanes: found }]) => bits != *from && lanes == *found,
+        (Op::MaskResize, Type::Mask { bits, lanes }, [Type::Mask { bits: from, lanes: found }]) => {
+            bits != *from && lanes == *found
+        }
         _ => false,
     }
 }

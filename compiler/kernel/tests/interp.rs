@@ -27,7 +27,12 @@ fn faults_name_the_instruction() {
         ("v2 = load.i64 [v0 + v1] align 1", 12, "byte 16 of region 0 is read before", "v2 = load.i64"),
         ("v2 = load.ptr [v0]\nv3 = load.i8 [v2] align 1", 0, "where there is no memory", "v3 = load.i8"),
         ("store.i64 v1, [v0 + 28] align 4", 0, "8 bytes at offset 28", "store.i64 v1"),
-        ("slot 0: 8 align 8\nv2 = slot_addr.ptr 0\nv3 = load.i64 [v2] align 8", 0, "is read before it is written", "v3 = load.i64"),
+        (
+            "slot 0: 8 align 8\nv2 = slot_addr.ptr 0\nv3 = load.i64 [v2] align 8",
+            0,
+            "is read before it is written",
+            "v3 = load.i64",
+        ),
         ("call @other()", 0, "the symbol @other is not defined", "call @other()"),
         ("call_ptr v0()", 0, "is not the address of a function", "call_ptr v0()"),
         ("call @k(v0)", 0, "takes 2 arguments, not 1", "call @k(v0)"),
@@ -71,7 +76,8 @@ fn memory_knows_constants_poison_and_pointers() {
 
 #[test]
 fn slots_are_gone_after_the_call() {
-    let escape = text::parse("kernel @escape(v0: ptr) {\nslot 0: 4 align 4\nv1 = slot_addr.ptr 0\nstore.ptr v1, [v0]\n}\n").unwrap();
+    let escape =
+        text::parse("kernel @escape(v0: ptr) {\nslot 0: 4 align 4\nv1 = slot_addr.ptr 0\nstore.ptr v1, [v0]\n}\n").unwrap();
     let user = parse("call @escape(v0)\nv2 = load.ptr [v0]\nstore.i64 v1, [v2] align 4");
     let mut memory = Memory::new();
     let buffer = memory.alloc(8, 8);

@@ -19,7 +19,8 @@ fn facts() -> Facts {
         OpKind::IntFloat,
     ];
     let lanes = |lane: Lane| [128, 512].map(|bits| (lane, (bits / lane.bits()) as u8));
-    let supported = kinds.into_iter().flat_map(|kind| Lane::ALL.into_iter().flat_map(lanes).map(move |(lane, lanes)| (kind, lane, lanes)));
+    let supported =
+        kinds.into_iter().flat_map(|kind| Lane::ALL.into_iter().flat_map(lanes).map(move |(lane, lanes)| (kind, lane, lanes)));
     Facts {
         supported: supported.collect(),
         vector_bytes: 64,

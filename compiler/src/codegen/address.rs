@@ -23,7 +23,8 @@ impl Codegen<'_> {
     }
 
     fn with_rounds(&self, form: Linear) -> Linear {
-        let axes: Vec<AxisId> = form.terms.keys().filter_map(|atom| if let Atom::Axis(axis) = atom { Some(*axis) } else { None }).collect();
+        let axes: Vec<AxisId> =
+            form.terms.keys().filter_map(|atom| if let Atom::Axis(axis) = atom { Some(*axis) } else { None }).collect();
         axes.into_iter().fold(form, |form, axis| match self.bindings[axis] {
             Binding::Fixed(round) => form.replace(Atom::Axis(axis), &Linear::constant(round)),
             _ => form,
@@ -74,7 +75,9 @@ impl Codegen<'_> {
         loop {
             let found = form.terms.iter().find_map(|(&atom, &coefficient)| {
                 let Atom::Expr(rest) = atom else { return None };
-                let crate::loops::Expr::Binary(Binary::Mod, dividend, divisor) = *self.kernel.exprs.get(rest) else { return None };
+                let crate::loops::Expr::Binary(Binary::Mod, dividend, divisor) = *self.kernel.exprs.get(rest) else {
+                    return None;
+                };
                 let scale = coefficient.checked_mul(self.kernel.exprs.as_int(divisor)?)?;
                 let quotient = form.terms.keys().copied().find(|&atom| match atom {
                     Atom::Expr(quotient) => {
@@ -197,7 +200,8 @@ impl Codegen<'_> {
     /// Whether the lanes of a load come with one instruction.
     pub(super) fn loads_lanes(&mut self, buffer: BufferId, index: &[ExprId], otherwise: Option<ExprId>) -> bool {
         let place = self.place(buffer, index);
-        self.contiguous(&place) && (otherwise.is_none() || self.bounds(buffer, index).iter().all(|bound| !self.differs(&bound.form)))
+        self.contiguous(&place)
+            && (otherwise.is_none() || self.bounds(buffer, index).iter().all(|bound| !self.differs(&bound.form)))
     }
 
     /// Whether a form differs between lanes.
@@ -223,7 +227,14 @@ impl Codegen<'_> {
     }
 
     /// Loads an element, or a vector of them, at `level`.
-    pub(super) fn load(&mut self, buffer: BufferId, index: &[ExprId], otherwise: Option<ExprId>, level: usize, vector: bool) -> VReg {
+    pub(super) fn load(
+        &mut self,
+        buffer: BufferId,
+        index: &[ExprId],
+        otherwise: Option<ExprId>,
+        level: usize,
+        vector: bool,
+    ) -> VReg {
         let Some(otherwise) = otherwise else { return self.load_inside(buffer, index, level, vector) };
         let bounds = self.bounds(buffer, index);
         let outside = bounds.iter().any(|bound| {
@@ -246,7 +257,15 @@ impl Codegen<'_> {
     }
 
     /// The load reads the buffer's start where the element is outside.
-    fn load_guarded(&mut self, buffer: BufferId, index: &[ExprId], otherwise: ExprId, inside: VReg, level: usize, vector: bool) -> VReg {
+    fn load_guarded(
+        &mut self,
+        buffer: BufferId,
+        index: &[ExprId],
+        otherwise: ExprId,
+        inside: VReg,
+        level: usize,
+        vector: bool,
+    ) -> VReg {
         let dtype = self.program.buffers[buffer].ty.dtype;
         let place = self.place(buffer, index);
         let loaded = if dtype.is_packed() {

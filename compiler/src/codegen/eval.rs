@@ -60,7 +60,9 @@ impl Codegen<'_> {
             match self.bindings[axis] {
                 Binding::Level(open) => level = level.max(open),
                 Binding::Fixed(_) | Binding::Lane => {}
-                Binding::Unbound => bug!("{}: axis {} is used outside of its loop", self.kernel.name, self.kernel.axes[axis].name),
+                Binding::Unbound => {
+                    bug!("{}: axis {} is used outside of its loop", self.kernel.name, self.kernel.axes[axis].name)
+                }
             }
         }
         for &var in &deps.vars {
@@ -383,7 +385,8 @@ impl Codegen<'_> {
         let zero = self.b.inst_at(level, ty, Op::Const(0), &[]);
         let (div, rem) = if signed { (Op::Div, Op::Rem) } else { (Op::DivU, Op::RemU) };
         let remainder = self.b.inst_at(level, ty, rem, &[a, b]);
-        let negative = self.b.inst_at(level, ty.mask(), if signed { Op::Cmp(Cond::Lt) } else { Op::CmpU(Cond::Lt) }, &[remainder, zero]);
+        let negative =
+            self.b.inst_at(level, ty.mask(), if signed { Op::Cmp(Cond::Lt) } else { Op::CmpU(Cond::Lt) }, &[remainder, zero]);
         if op == Binary::Mod {
             let raised = self.b.inst_at(level, ty, Op::Add, &[remainder, b]);
             return self.b.inst_at(level, ty, Op::Select, &[negative, raised, remainder]);
@@ -442,7 +445,9 @@ fn op_kind(expr: &Expr, of: DType) -> Option<OpKind> {
             Binary::Div | Binary::Rem | Binary::DivFloor | Binary::Mod => return None,
         },
         Expr::Cast(to, _) => match (of, to) {
-            (DType::I32, DType::F32) | (DType::F32, DType::I32) | (DType::I64, DType::F64) | (DType::F64, DType::I64) => OpKind::IntFloat,
+            (DType::I32, DType::F32) | (DType::F32, DType::I32) | (DType::I64, DType::F64) | (DType::F64, DType::I64) => {
+                OpKind::IntFloat
+            }
             (DType::Bool, _) => OpKind::Move,
             (_, DType::Bool) => OpKind::Move,
             (from, to) if !from.is_float() && !to.is_float() && from.size_bits() == to.size_bits() => OpKind::Move,

@@ -30,12 +30,7 @@ pub struct Compiled {
 }
 
 /// Code for one kernel of a scheduled program, whose buffers lie as `layouts` say.
-pub fn kernel(
-    program: &Program,
-    layouts: &EntityMap<BufferId, Layout>,
-    kernel: &loops::Kernel,
-    facts: &Facts,
-) -> Compiled {
+pub fn kernel(program: &Program, layouts: &EntityMap<BufferId, Layout>, kernel: &loops::Kernel, facts: &Facts) -> Compiled {
     let builder = Builder::new(kernel.name.clone(), &[Type::Ptr, Type::I64, Type::I64]);
     let mut codegen = Codegen {
         program,
@@ -102,10 +97,21 @@ struct Running {
 /// of the written buffers that it depends on, or a pointer.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Key {
-    Expr { expr: ExprId, fixed: Vec<i64>, vars: Vec<VReg>, epochs: Vec<u32>, lane: Option<u8>, vector: bool },
+    Expr {
+        expr: ExprId,
+        fixed: Vec<i64>,
+        vars: Vec<VReg>,
+        epochs: Vec<u32>,
+        lane: Option<u8>,
+        vector: bool,
+    },
     Base(BufferId),
     /// A pointer moved by a register times a scale.
-    Moved { from: VReg, by: VReg, scale: i64 },
+    Moved {
+        from: VReg,
+        by: VReg,
+        scale: i64,
+    },
     /// A scalar in this many lanes.
     Splat(VReg, u8),
 }

@@ -25,7 +25,13 @@ impl Codegen<'_> {
         }
         let Expr::Binary(Binary::Add, a, b) = *self.kernel.exprs.get(value) else { return None };
         let is_var = |expr| *self.kernel.exprs.get(expr) == Expr::Var(var);
-        let (acc, product) = if is_var(a) { (a, b) } else if is_var(b) { (b, a) } else { return None };
+        let (acc, product) = if is_var(a) {
+            (a, b)
+        } else if is_var(b) {
+            (b, a)
+        } else {
+            return None;
+        };
         let Expr::Binary(Binary::Mul, x, y) = *self.kernel.exprs.get(product) else { return None };
         if self.deps(product).vars.contains(&var) {
             return None;

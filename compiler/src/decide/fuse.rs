@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 
 use crate::decisions::Fusion;
 use crate::loops::linear::{self, Atom, Linear};
-use crate::loops::{AxisId, AxisKind, Binary, BufferId, Expr, ExprId, Kernel, Program, Role, Stmt, Unary};
 use crate::loops::sites;
+use crate::loops::{AxisId, AxisKind, Binary, BufferId, Expr, ExprId, Kernel, Program, Role, Stmt, Unary};
 use crate::realize::fuse::{Change, Fuser};
 
 /// Work on one element that may be done twice rather than stored and loaded; see [`cost`].
@@ -69,9 +69,11 @@ impl Chooser {
             let is_innermost = |kernel: &Kernel, axis: &str, buffer| {
                 let site = sites::only_store(kernel, buffer)?;
                 let last = Linear::of(&kernel.exprs, *site.index.last()?);
-                Some(last.terms.iter().any(|(&atom, &step)| {
-                    step == 1 && matches!(atom, Atom::Axis(id) if kernel.axes[id].name == axis)
-                }))
+                Some(
+                    last.terms
+                        .iter()
+                        .any(|(&atom, &step)| step == 1 && matches!(atom, Atom::Axis(id) if kernel.axes[id].name == axis)),
+                )
             };
             let change = self.fuser.epilogue(producer, slot).ok()?;
             let was = is_innermost(kernel, &axis, moved.from)?;
@@ -183,7 +185,11 @@ impl Chooser {
         if !self.movement(slot).is_some_and(|moved| moved.is_padding) {
             return false;
         }
-        let taken = self.fuser.producers(slot).into_iter().find_map(|producer| Some((producer, self.fuser.interior(producer, slot).ok()?)));
+        let taken = self
+            .fuser
+            .producers(slot)
+            .into_iter()
+            .find_map(|producer| Some((producer, self.fuser.interior(producer, slot).ok()?)));
         let Some((producer, change)) = taken else { return false };
         self.fusions.push(Fusion::Interior { producer: self.name(producer), consumer: self.name(slot) });
         self.fuser.commit(change);

@@ -89,7 +89,8 @@ fn is_pointwise(kernel: &Kernel) -> bool {
     // Loops of one round are gone: the index of such a dimension is a constant.
     let is_axis = |&index: &ExprId| matches!(kernel.exprs.get(index), Expr::Axis(_));
     let axes = |index: &[ExprId]| index.iter().filter(|index| is_axis(index)).count();
-    let is_output = |stmt: &&Stmt| matches!(stmt, Stmt::Store { index, .. } if index.len() >= 3 && nest.spatial.len() == axes(index));
+    let is_output =
+        |stmt: &&Stmt| matches!(stmt, Stmt::Store { index, .. } if index.len() >= 3 && nest.spatial.len() == axes(index));
     operands.iter().any(is_input) && reduction.stores.iter().any(is_output)
 }
 
@@ -112,15 +113,16 @@ fn feature_maps(program: &Program, kernel: &Kernel) -> Vec<BufferId> {
     // An elementwise kernel that moves data between dimensions does not say how its operand should lie.
     let store = accesses.iter().find(|access| access.is_store).expect("it stores");
     let channel = Linear::of(&kernel.exprs, store.index[1]);
-    let same_channel = |access: &&Access| {
-        access.index.len() == rank && (access.is_store || slides_or_follows(kernel, access, &channel))
-    };
+    let same_channel =
+        |access: &&Access| access.index.len() == rank && (access.is_store || slides_or_follows(kernel, access, &channel));
     accesses.iter().filter(same_channel).map(|access| access.buffer).filter(|&buffer| !is_constant(program, buffer)).collect()
 }
 
 fn slides_or_follows(kernel: &Kernel, access: &Access, channel: &Linear) -> bool {
     let form = Linear::of(&kernel.exprs, access.index[1]);
-    let reduces = |form: &Linear| form.terms.keys().any(|atom| matches!(atom, Atom::Axis(axis) if kernel.axes[*axis].kind == AxisKind::Reduce));
+    let reduces = |form: &Linear| {
+        form.terms.keys().any(|atom| matches!(atom, Atom::Axis(axis) if kernel.axes[*axis].kind == AxisKind::Reduce))
+    };
     form.terms == channel.terms || reduces(&form)
 }
 
@@ -146,10 +148,13 @@ fn pack_weights(
         // Along a dimension that is the vector axis alone, panels; where groups precede it in one dimension, whole rows.
         let panel = match plain_dim(kernel, &access, vector) {
             Some(dim) => (dim, Some(tile.nr())),
-            None => match access.index.iter().position(|&index| Linear::of(&kernel.exprs, index).coefficient(Atom::Axis(vector)) == 1) {
-                Some(dim) => (dim, None),
-                None => continue,
-            },
+            None => {
+                match access.index.iter().position(|&index| Linear::of(&kernel.exprs, index).coefficient(Atom::Axis(vector)) == 1)
+                {
+                    Some(dim) => (dim, None),
+                    None => continue,
+                }
+            }
         };
         packed.insert(buffer.name.clone(), panels(kernel, &access, panel, &tile.reduce_order(kernel, reduction)));
     }

@@ -16,7 +16,8 @@ pub fn decide(program: &Program, target: &str, facts: &Facts) -> Decisions {
     let (fusions, fused) = fuse::choose(program);
     let order = order::choose(&fused);
     let layouts = layout::choose(&fused, facts);
-    let decision = |kernel| KernelDecision { target: target.to_owned(), schedule: schedule::choose(&fused, kernel, &layouts, facts) };
+    let decision =
+        |kernel| KernelDecision { target: target.to_owned(), schedule: schedule::choose(&fused, kernel, &layouts, facts) };
     let kernels = fused.kernels.iter().map(|kernel| (kernel.name.clone(), decision(kernel))).collect();
     Decisions { fusions, order, layouts, kernels }
 }

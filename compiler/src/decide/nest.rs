@@ -45,7 +45,8 @@ impl<'k> Nest<'k> {
         }
         let reduces = axes.iter().all(|&axis| kernel.axes[axis].kind == AxisKind::Reduce);
         let plain = updates.iter().all(|stmt| matches!(stmt, Stmt::Set { .. }));
-        let others = self.body.iter().all(|stmt| matches!(stmt, Stmt::Loop { .. } | Stmt::Set { .. } | Stmt::Store { guard: None, .. }));
+        let others =
+            self.body.iter().all(|stmt| matches!(stmt, Stmt::Loop { .. } | Stmt::Set { .. } | Stmt::Store { guard: None, .. }));
         let stores = self.body.iter().filter(|stmt| matches!(stmt, Stmt::Store { .. })).collect();
         (reduces && plain && others).then_some(Reduction { axes, updates, stores })
     }

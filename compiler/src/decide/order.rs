@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use mcc_support::EntityMap;
 
-use crate::loops::{BufferId, Program, Role};
 use crate::loops::sites;
+use crate::loops::{BufferId, Program, Role};
 
 /// Names of the kernels in the order chosen: that of the program, or one found by always running the kernel after which least is
 /// live, where that lowers the peak. What needs nothing that is computed (the borders of padded buffers) runs when it is needed.
@@ -52,7 +52,9 @@ impl Dependences {
             for &buffer in reads.union(writes) {
                 let is_write = writes.contains(&buffer);
                 // Reads stay behind the writes before them, and before those after them.
-                for &(other, _) in touched_by[buffer].iter().filter(|&&(_, wrote)| wrote != is_write || (wrote && reads.contains(&buffer))) {
+                for &(other, _) in
+                    touched_by[buffer].iter().filter(|&&(_, wrote)| wrote != is_write || (wrote && reads.contains(&buffer)))
+                {
                     graph.before[kernel].insert(other);
                     graph.after[other].insert(kernel);
                 }
@@ -133,7 +135,8 @@ impl State {
         let touched: BTreeSet<BufferId> = kernels.iter().flat_map(|&kernel| &graph.touches[kernel]).copied().collect();
         let uses = |buffer: BufferId| kernels.iter().filter(|&&kernel| graph.touches[kernel].contains(&buffer)).count();
         let born: usize = touched.iter().filter(|buffer| !self.born.contains(buffer)).map(|&buffer| graph.sizes[buffer]).sum();
-        let dying: usize = touched.iter().filter(|&&buffer| self.uses[buffer] == uses(buffer)).map(|&buffer| graph.sizes[buffer]).sum();
+        let dying: usize =
+            touched.iter().filter(|&&buffer| self.uses[buffer] == uses(buffer)).map(|&buffer| graph.sizes[buffer]).sum();
         (self.live_bytes + born, self.live_bytes + born - dying)
     }
 

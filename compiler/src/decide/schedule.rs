@@ -58,7 +58,8 @@ impl Tile {
         let stmts: Vec<&Stmt> = reduction.updates.iter().collect();
         let lanes = lanes(program, kernel, &stmts, facts.vector_bytes)?;
         let operands = accesses(&kernel.exprs, reduction.updates);
-        let stores: Vec<Access> = accesses(&kernel.exprs, reduction.stores.iter().copied()).into_iter().filter(|access| access.is_store).collect();
+        let stores: Vec<Access> =
+            accesses(&kernel.exprs, reduction.stores.iter().copied()).into_iter().filter(|access| access.is_store).collect();
         let strides = |accesses: &[Access], axis| -> Vec<Stride> {
             let known = |access: &Access| {
                 let found = stride(program, layouts, kernel, access, axis);
@@ -77,7 +78,9 @@ impl Tile {
             .copied()
             .find(|axis| long(axis) && whole(*axis) && stored(*axis))
             .map(Vector::Spatial)
-            .or_else(|| reduction.axes.iter().copied().find(|axis| !operands.is_empty() && long(axis) && whole(*axis)).map(Vector::Reduce))
+            .or_else(|| {
+                reduction.axes.iter().copied().find(|axis| !operands.is_empty() && long(axis) && whole(*axis)).map(Vector::Reduce)
+            })
             .or_else(|| nest.spatial.iter().copied().find(|axis| long(axis) && whole(*axis)).map(Vector::Spatial))
             .or_else(|| nest.spatial.iter().copied().find(|axis| long(axis) && stored(*axis)).map(Vector::Spatial))?;
         let registers = facts.vector_registers as usize;
@@ -85,7 +88,11 @@ impl Tile {
         // Rows reuse what varies along the lanes only.
         let reuses = |axis: AxisId| strides(&operands, axis).contains(&Stride::Zero) && kernel.axes[axis].extent > 1;
         let other = |taken: Option<AxisId>| {
-            nest.spatial.iter().rev().copied().find(|&axis| Some(axis) != taken && vector != Vector::Spatial(axis) && reuses(axis))
+            nest.spatial
+                .iter()
+                .rev()
+                .copied()
+                .find(|&axis| Some(axis) != taken && vector != Vector::Spatial(axis) && reuses(axis))
         };
         let extent = |axis: AxisId| kernel.axes[axis].extent;
         match vector {
@@ -235,7 +242,13 @@ impl Chooser<'_> {
         let cost = |axis: AxisId| {
             let cost = |access: &Access| match stride(self.program, self.layouts, self.kernel, access, axis) {
                 Stride::Zero | Stride::One if !access.padded => 1,
-                _ => if access.is_store { 8 } else { 4 },
+                _ => {
+                    if access.is_store {
+                        8
+                    } else {
+                        4
+                    }
+                }
             };
             all.iter().map(cost).sum::<usize>()
         };
@@ -254,7 +267,8 @@ impl Chooser<'_> {
         let innermost = *nest.spatial.last().expect("the vector axis");
         let (name, extent) = (self.name(vector), self.extent(vector));
         self.move_inside(&name, &self.name(innermost));
-        let block = (lanes * if expression_count(self.kernel, nest.body.iter()) > LONG { 1 } else { 2 }).min(extent / lanes * lanes);
+        let block =
+            (lanes * if expression_count(self.kernel, nest.body.iter()) > LONG { 1 } else { 2 }).min(extent / lanes * lanes);
         self.split(&name, block);
         self.vectors(&format!("{name}.i"), block, lanes);
         if extent % block > 0 {

@@ -6,16 +6,17 @@ use mcc_support::{Error, Result};
 
 /// What a tensor cannot be called: keywords of C and C++, and words that standard headers or compilers define as macros.
 const RESERVED: &[&str] = &[
-    "alignas", "alignof", "and", "and_eq", "asm", "assert", "atomic_cancel", "atomic_commit", "atomic_noexcept", "auto", "bitand",
-    "bitor", "bool", "break", "case", "catch", "char", "char16_t", "char32_t", "char8_t", "class", "co_await", "co_return",
-    "co_yield", "compl", "complex", "concept", "const", "const_cast", "consteval", "constexpr", "constinit", "continue", "decltype",
-    "default", "delete", "do", "double", "dynamic_cast", "else", "enum", "errno", "explicit", "export", "extern", "false", "far",
-    "float", "for", "friend", "goto", "i386", "if", "imaginary", "inline", "int", "interface", "linux", "long", "major", "minor",
-    "mutable", "namespace", "near", "new", "noexcept", "noreturn", "not", "not_eq", "nullptr", "operator", "or", "or_eq", "private",
-    "protected", "public", "reflexpr", "register", "reinterpret_cast", "requires", "restrict", "return", "short", "signed", "sizeof",
-    "small", "static", "static_assert", "static_cast", "stderr", "stdin", "stdout", "struct", "switch", "synchronized", "template",
-    "this", "thread_local", "throw", "true", "try", "typedef", "typeid", "typename", "typeof", "typeof_unqual", "union", "unix",
-    "unsigned", "using", "virtual", "void", "volatile", "wchar_t", "while", "xor", "xor_eq", "EOF", "I", "INFINITY", "NAN", "NULL",
+    "alignas", "alignof", "and", "and_eq", "asm", "assert", "atomic_cancel", "atomic_commit", "atomic_noexcept", "auto",
+    "bitand", "bitor", "bool", "break", "case", "catch", "char", "char16_t", "char32_t", "char8_t", "class", "co_await",
+    "co_return", "co_yield", "compl", "complex", "concept", "const", "const_cast", "consteval", "constexpr", "constinit",
+    "continue", "decltype", "default", "delete", "do", "double", "dynamic_cast", "else", "enum", "errno", "explicit", "export",
+    "extern", "false", "far", "float", "for", "friend", "goto", "i386", "if", "imaginary", "inline", "int", "interface", "linux",
+    "long", "major", "minor", "mutable", "namespace", "near", "new", "noexcept", "noreturn", "not", "not_eq", "nullptr",
+    "operator", "or", "or_eq", "private", "protected", "public", "reflexpr", "register", "reinterpret_cast", "requires",
+    "restrict", "return", "short", "signed", "sizeof", "small", "static", "static_assert", "static_cast", "stderr", "stdin",
+    "stdout", "struct", "switch", "synchronized", "template", "this", "thread_local", "throw", "true", "try", "typedef",
+    "typeid", "typename", "typeof", "typeof_unqual", "union", "unix", "unsigned", "using", "virtual", "void", "volatile",
+    "wchar_t", "while", "xor", "xor_eq", "EOF", "I", "INFINITY", "NAN", "NULL",
 ];
 
 /// The prefix of a model's symbols, from `--name`.
@@ -105,9 +106,13 @@ mod tests {
 
     #[test]
     fn models_get_identifiers() {
-        for (stem, expected) in
-            [("digits", "digits"), ("yolov8n-nude.320", "yolov8n_nude_320"), ("3d", "model_3d"), ("日", "model"), ("mcc", "model_mcc")]
-        {
+        for (stem, expected) in [
+            ("digits", "digits"),
+            ("yolov8n-nude.320", "yolov8n_nude_320"),
+            ("3d", "model_3d"),
+            ("日", "model"),
+            ("mcc", "model_mcc"),
+        ] {
             assert_eq!(model_name(stem), expected);
             assert!(given_model_name(expected).is_ok());
         }

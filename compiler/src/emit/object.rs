@@ -153,12 +153,7 @@ impl Writer {
         for reloc in &function.code.relocs {
             let (symbol, base) = self.target(&reloc.symbol);
             let flags = code_reloc(reloc.kind, self.object.format());
-            let relocation = Relocation {
-                offset: offset + u64::from(reloc.offset),
-                symbol,
-                addend: base + reloc.addend,
-                flags,
-            };
+            let relocation = Relocation { offset: offset + u64::from(reloc.offset), symbol, addend: base + reloc.addend, flags };
             self.add_relocation(self.text, relocation, None);
         }
     }

@@ -278,7 +278,8 @@ impl<'b> Wire<'b> {
 
     /// Reduces axes to extent 1.
     pub fn reduce_keep(self, kind: ReduceFn, axes: &[usize]) -> Self {
-        let shape: Shape = self.shape().iter().enumerate().map(|(axis, &dim)| if axes.contains(&axis) { 1 } else { dim }).collect();
+        let shape: Shape =
+            self.shape().iter().enumerate().map(|(axis, &dim)| if axes.contains(&axis) { 1 } else { dim }).collect();
         self.reduce(kind, axes).reshape(shape)
     }
 
@@ -317,8 +318,7 @@ impl<'b> Wire<'b> {
         if axis >= self.rank() {
             return self.builder.fail(Error::new(format!("there is no axis {axis} in {}", self.ty())));
         }
-        let mut axes: Vec<SliceAxis> =
-            self.shape().iter().map(|&dim| SliceAxis { start: 0, step: 1, count: dim }).collect();
+        let mut axes: Vec<SliceAxis> = self.shape().iter().map(|&dim| SliceAxis { start: 0, step: 1, count: dim }).collect();
         axes[axis] = SliceAxis { start, step: 1, count };
         self.slice(axes)
     }

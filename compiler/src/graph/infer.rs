@@ -20,7 +20,10 @@ pub fn infer(op: &Op, operands: &[&TensorType]) -> Result<TensorType> {
         Op::Cast(dtype) => Ok(TensorType::new(*dtype, operands[0].shape.clone())),
         Op::Bitcast(dtype) => {
             let x = operands[0];
-            ensure!(dtype.size_bits() == x.dtype.size_bits(), "the bits of {x} cannot be read as {dtype}, which has another width");
+            ensure!(
+                dtype.size_bits() == x.dtype.size_bits(),
+                "the bits of {x} cannot be read as {dtype}, which has another width"
+            );
             Ok(TensorType::new(*dtype, x.shape.clone()))
         }
         Op::Contract(contraction) => contract(contraction, operands[0], operands[1]),
@@ -124,9 +127,26 @@ fn unary(function: UnaryFn, x: &TensorType) -> Result<TensorType> {
             check_float(&what, x)?;
             return Ok(TensorType::new(DType::Bool, x.shape.clone()));
         }
-        UnaryFn::Sqrt | UnaryFn::Exp | UnaryFn::Log | UnaryFn::Sin | UnaryFn::Cos | UnaryFn::Tan | UnaryFn::Asin
-        | UnaryFn::Acos | UnaryFn::Atan | UnaryFn::Sinh | UnaryFn::Cosh | UnaryFn::Tanh | UnaryFn::Asinh | UnaryFn::Acosh
-        | UnaryFn::Atanh | UnaryFn::Erf | UnaryFn::Floor | UnaryFn::Ceil | UnaryFn::Trunc | UnaryFn::Round => {
+        UnaryFn::Sqrt
+        | UnaryFn::Exp
+        | UnaryFn::Log
+        | UnaryFn::Sin
+        | UnaryFn::Cos
+        | UnaryFn::Tan
+        | UnaryFn::Asin
+        | UnaryFn::Acos
+        | UnaryFn::Atan
+        | UnaryFn::Sinh
+        | UnaryFn::Cosh
+        | UnaryFn::Tanh
+        | UnaryFn::Asinh
+        | UnaryFn::Acosh
+        | UnaryFn::Atanh
+        | UnaryFn::Erf
+        | UnaryFn::Floor
+        | UnaryFn::Ceil
+        | UnaryFn::Trunc
+        | UnaryFn::Round => {
             check_float(&what, x)?;
         }
     }
@@ -143,8 +163,15 @@ fn binary(function: BinaryFn, a: &TensorType, b: &TensorType) -> Result<TensorTy
     check_same_dtype(a, b)?;
     let what = format!("{function:?}");
     match function {
-        BinaryFn::Add | BinaryFn::Sub | BinaryFn::Mul | BinaryFn::Div | BinaryFn::Rem | BinaryFn::Mod | BinaryFn::Pow
-        | BinaryFn::Min | BinaryFn::Max => check_number(&what, a)?,
+        BinaryFn::Add
+        | BinaryFn::Sub
+        | BinaryFn::Mul
+        | BinaryFn::Div
+        | BinaryFn::Rem
+        | BinaryFn::Mod
+        | BinaryFn::Pow
+        | BinaryFn::Min
+        | BinaryFn::Max => check_number(&what, a)?,
         BinaryFn::And | BinaryFn::Or | BinaryFn::Xor => check_logical(&what, a)?,
         BinaryFn::Shl | BinaryFn::Shr => {
             check_number(&what, a)?;

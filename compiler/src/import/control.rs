@@ -74,7 +74,12 @@ impl<'b> Importer<'b> {
     }
 
     /// A `Loop` with a known number of rounds.
-    fn repeat<'a>(&mut self, scope: &Scope<'_, 'a, 'b>, attributes: &Attributes<'a>, inputs: &[Option<Wire<'b>>]) -> Result<Option<Vec<Wire<'b>>>> {
+    fn repeat<'a>(
+        &mut self,
+        scope: &Scope<'_, 'a, 'b>,
+        attributes: &Attributes<'a>,
+        inputs: &[Option<Wire<'b>>],
+    ) -> Result<Option<Vec<Wire<'b>>>> {
         let body = attributes.required("body", attributes.graph("body")?)?;
         let known = |index: usize, what: &str| match inputs.get(index).copied().flatten() {
             None => Ok(None),
@@ -85,7 +90,12 @@ impl<'b> Importer<'b> {
         };
         let rounds = known(0, "the number of rounds of the loop")?.unwrap_or(i64::MAX);
         let mut condition = known(1, "the condition of the loop")?.is_none_or(|condition| condition != 0);
-        let mut carried = inputs.iter().skip(2).copied().collect::<Option<Vec<_>>>().ok_or_else(|| Error::new("an initial value is missing"))?;
+        let mut carried = inputs
+            .iter()
+            .skip(2)
+            .copied()
+            .collect::<Option<Vec<_>>>()
+            .ok_or_else(|| Error::new("an initial value is missing"))?;
         let count = carried.len();
         ensure!(body.outputs.len() > count, "the body of the loop has {} outputs for {count} carried values", body.outputs.len());
         let mut stacked: Vec<Vec<Wire<'b>>> = vec![Vec::new(); body.outputs.len() - count - 1];
@@ -117,15 +127,24 @@ impl<'b> Importer<'b> {
     }
 
     /// A `Scan` over axes of known extent.
-    fn scan<'a>(&mut self, scope: &Scope<'_, 'a, 'b>, attributes: &Attributes<'a>, inputs: &[Option<Wire<'b>>], opset: i64) -> Result<Option<Vec<Wire<'b>>>> {
+    fn scan<'a>(
+        &mut self,
+        scope: &Scope<'_, 'a, 'b>,
+        attributes: &Attributes<'a>,
+        inputs: &[Option<Wire<'b>>],
+        opset: i64,
+    ) -> Result<Option<Vec<Wire<'b>>>> {
         ensure!(opset >= 9, "Scan of opset 8, over batches, is not supported");
         let body = attributes.required("body", attributes.graph("body")?)?;
         let scanned = attributes.required("num_scan_inputs", attributes.int("num_scan_inputs")?)?;
         let inputs = inputs.iter().copied().collect::<Option<Vec<_>>>().ok_or_else(|| Error::new("an input is missing"))?;
         let states = usize::try_from(scanned).ok().and_then(|scanned| inputs.len().checked_sub(scanned));
-        let states = states.ok_or_else(|| Error::new(format!("the attribute 'num_scan_inputs' is {scanned}, but there are {} inputs", inputs.len())))?;
+        let states = states.ok_or_else(|| {
+            Error::new(format!("the attribute 'num_scan_inputs' is {scanned}, but there are {} inputs", inputs.len()))
+        })?;
         let outputs = body.outputs.len().checked_sub(states);
-        let outputs = outputs.ok_or_else(|| Error::new(format!("the body has {} outputs for {states} states", body.outputs.len())))?;
+        let outputs =
+            outputs.ok_or_else(|| Error::new(format!("the body has {} outputs for {states} states", body.outputs.len())))?;
         let per = |name: &str, count: usize| -> Result<Vec<i64>> {
             let list = attributes.ints_or(name, vec![0; count])?;
             ensure!(list.len() == count, "the attribute '{name}' has {} entries, not {count}", list.len());
@@ -140,7 +159,10 @@ impl<'b> Importer<'b> {
             .collect::<Result<_>>()?;
         let Some(&(first, axis, _)) = sequences.first() else { return Err(Error::new("there is nothing to scan")) };
         let rounds = first.shape()[axis];
-        ensure!(sequences.iter().all(|(wire, axis, _)| wire.shape()[*axis] == rounds), "the scanned inputs have different lengths");
+        ensure!(
+            sequences.iter().all(|(wire, axis, _)| wire.shape()[*axis] == rounds),
+            "the scanned inputs have different lengths"
+        );
         let mut carried = inputs[..states].to_vec();
         let mut stacked: Vec<Vec<Wire<'b>>> = vec![Vec::new(); outputs];
         for round in 0..rounds {
@@ -178,7 +200,12 @@ impl<'b> Importer<'b> {
     }
 
     /// Imports a graph inside of another with these inputs; its outputs.
-    fn subgraph<'a>(&mut self, scope: &Scope<'_, 'a, 'b>, graph: &'a FlatGraph<'a>, inputs: &[Wire<'b>]) -> Result<Option<Vec<Wire<'b>>>> {
+    fn subgraph<'a>(
+        &mut self,
+        scope: &Scope<'_, 'a, 'b>,
+        graph: &'a FlatGraph<'a>,
+        inputs: &[Wire<'b>],
+    ) -> Result<Option<Vec<Wire<'b>>>> {
         ensure!(graph.inputs.len() == inputs.len(), "the inner graph has {} inputs, not {}", graph.inputs.len(), inputs.len());
         let values = graph.inputs.iter().map(|input| input.name.as_str()).zip(inputs.iter().map(|&wire| Some(wire))).collect();
         let inner = Scope { graph, values: RefCell::new(values), outer: Some(scope) };
@@ -196,7 +223,11 @@ impl<'b> Importer<'b> {
     fn unknown(&self, what: &str, wire: Wire<'b>) -> Error {
         let error = Error::new(format!("{what} is not known when the model is compiled"));
         let sources = self.builder.inputs_of(wire);
-        if sources.is_empty() { error } else { error.help(format!("give the values of {} with `--constant NAME=VALUE`", sources.join(", "))) }
+        if sources.is_empty() {
+            error
+        } else {
+            error.help(format!("give the values of {} with `--constant NAME=VALUE`", sources.join(", ")))
+        }
     }
 }
 

@@ -41,7 +41,8 @@ impl<'b> Importer<'b> {
     /// Options must speak of inputs and dimensions that the model has.
     fn check_names(&mut self, inputs: &[Declared<'_>], options: &ImportOptions) {
         let names = || inputs.iter().map(|input| format!("'{}'", input.name)).collect::<Vec<_>>().join(", ");
-        let given = options.shapes.keys().map(|name| ("--shape", name)).chain(options.constants.keys().map(|name| ("--constant", name)));
+        let given =
+            options.shapes.keys().map(|name| ("--shape", name)).chain(options.constants.keys().map(|name| ("--constant", name)));
         for (option, name) in given {
             if inputs.iter().all(|input| input.name != *name) {
                 let error = Error::new(format!("{option} names '{name}', which is not an input of the model"));
@@ -51,12 +52,21 @@ impl<'b> Importer<'b> {
         let symbols: Vec<String> = inputs.iter().flat_map(symbols_of).collect();
         for name in options.dims.keys().filter(|name| !symbols.contains(name)) {
             let error = Error::new(format!("--dim names '{name}', which is not a dimension of an input of the model"));
-            let help = if symbols.is_empty() { "its inputs have no named dimensions".to_string() } else { format!("its named dimensions are {}", symbols.join(", ")) };
+            let help = if symbols.is_empty() {
+                "its inputs have no named dimensions".to_string()
+            } else {
+                format!("its named dimensions are {}", symbols.join(", "))
+            };
             self.errors.push(error.help(help));
         }
     }
 
-    fn input_type(&mut self, input: &Declared<'_>, options: &ImportOptions, symbols: &BTreeMap<String, usize>) -> Result<InputType> {
+    fn input_type(
+        &mut self,
+        input: &Declared<'_>,
+        options: &ImportOptions,
+        symbols: &BTreeMap<String, usize>,
+    ) -> Result<InputType> {
         let Some(declared) = input.declared_type()? else { bail!("the model declares no type") };
         if let Some(tensor) = options.constants.get(&input.name) {
             check_constant(&declared, tensor)?;
@@ -66,18 +76,22 @@ impl<'b> Importer<'b> {
             (Some(shape), declared_dims) => {
                 if let Some(dims) = declared_dims {
                     ensure!(dims.len() == shape.len(), "the model declares {declared}, but --shape gives {} dims", shape.len());
-                    let differs = |(dim, &extent): (&DeclaredDim, &usize)| matches!(dim, DeclaredDim::Known(known) if *known != extent);
+                    let differs =
+                        |(dim, &extent): (&DeclaredDim, &usize)| matches!(dim, DeclaredDim::Known(known) if *known != extent);
                     if dims.iter().zip(shape).any(differs) {
                         self.reshaped = true;
                         let shape = Shape::new(shape.clone());
-                        self.warnings.push(Warning(format!("the model declares its input '{}' as {declared}, but --shape gives {shape}", input.name)));
+                        self.warnings.push(Warning(format!(
+                            "the model declares its input '{}' as {declared}, but --shape gives {shape}",
+                            input.name
+                        )));
                     }
                 }
                 for (dim, &extent) in declared_dims.iter().flatten().zip(shape) {
                     if let DeclaredDim::Symbol(name) = dim
-                        && let Some(&other) = symbols.get(name)
+                        && let Some(&other) = options.dims.get(name)
                     {
-                        ensure!(other == extent, "its dimension '{name}' is {extent} by --shape, but {other} by --dim or another input");
+                        ensure!(other == extent, "its dimension '{name}' is {extent} by --shape, but {other} by --dim");
                     }
                 }
                 shape.clone()
@@ -97,7 +111,11 @@ impl<'b> Importer<'b> {
         };
         let ty = TensorType::new(declared.dtype, dims);
         let bounded = ty.shape.iter().try_fold(ty.dtype.size_bits(), |bits, &dim| bits.checked_mul(dim.max(1)));
-        ensure!(bounded.is_some_and(|bits| bits.div_ceil(8) <= MAX_VALUE_BYTES), "a value of type {ty} is larger than {} MiB", MAX_VALUE_BYTES >> 20);
+        ensure!(
+            bounded.is_some_and(|bits| bits.div_ceil(8) <= MAX_VALUE_BYTES),
+            "a value of type {ty} is larger than {} MiB",
+            MAX_VALUE_BYTES >> 20
+        );
         Ok(InputType::Known(ty))
     }
 }
@@ -133,7 +151,10 @@ fn symbols(inputs: &[Declared<'_>], options: &ImportOptions) -> BTreeMap<String,
 fn check_constant(declared: &DeclaredType, tensor: &Tensor) -> Result<()> {
     let contradicts = |dims: &Vec<DeclaredDim>| {
         dims.len() != tensor.shape().rank()
-            || dims.iter().zip(tensor.shape().iter()).any(|(dim, &extent)| matches!(dim, DeclaredDim::Known(known) if *known != extent))
+            || dims
+                .iter()
+                .zip(tensor.shape().iter())
+                .any(|(dim, &extent)| matches!(dim, DeclaredDim::Known(known) if *known != extent))
     };
     let fits = declared.dtype == tensor.dtype() && !declared.dims.as_ref().is_some_and(contradicts);
     ensure!(fits, "the model declares {declared}, but --constant gives {}", tensor.ty());
@@ -146,7 +167,8 @@ fn dynamic_error(inputs: &[(&str, DeclaredType)]) -> Error {
     let shape = |(name, declared): &(&str, DeclaredType)| match &declared.dims {
         None => format!("--shape {name}=DIM,…"),
         Some(dims) => {
-            let dims = dims.iter().map(|dim| if let DeclaredDim::Known(extent) = dim { extent.to_string() } else { "DIM".to_string() });
+            let dims =
+                dims.iter().map(|dim| if let DeclaredDim::Known(extent) = dim { extent.to_string() } else { "DIM".to_string() });
             format!("--shape {name}={}", dims.collect::<Vec<_>>().join(","))
         }
     };

@@ -157,7 +157,8 @@ impl<'b> Importer<'b> {
         let Some(declared) = declared else { return Ok(()) };
         let ty = wire.ty();
         let differs = |(dim, &extent): (&DeclaredDim, &usize)| matches!(dim, DeclaredDim::Known(known) if *known != extent);
-        let contradicts = declared.dims.as_ref().is_some_and(|dims| dims.len() != ty.rank() || dims.iter().zip(ty.shape.iter()).any(differs));
+        let contradicts =
+            declared.dims.as_ref().is_some_and(|dims| dims.len() != ty.rank() || dims.iter().zip(ty.shape.iter()).any(differs));
         let message = format!("the model declares its output '{name}' as {declared}, but it computes {ty}");
         ensure!(!contradicts || self.reshaped, "{message}");
         if contradicts || declared.dtype != ty.dtype {

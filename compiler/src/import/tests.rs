@@ -16,7 +16,8 @@ fn sample() -> Model {
     ty.elem_type = Some(DataType::Bool as i32);
     let branch = |operator: &str, output: &str| graph(&[], vec![node(operator, &["y"], &[output])], &[output]);
     let mut choice = node("If", &["flag"], &["z"]);
-    choice.attribute = vec![graph_attribute("then_branch", branch("Identity", "t")), graph_attribute("else_branch", branch("Neg", "e"))];
+    choice.attribute =
+        vec![graph_attribute("then_branch", branch("Identity", "t")), graph_attribute("else_branch", branch("Neg", "e"))];
     let mut outputs = vec![value("z", &[2, 3])];
     outputs[0].r#type = x.r#type.clone();
     let nodes = vec![node("Add", &["x", "x"], &["y"]), choice];

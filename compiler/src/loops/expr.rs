@@ -21,7 +21,12 @@ pub enum Expr {
     /// Operand of a scalar function (see [`Exprs::substitute`]); none is left in a kernel.
     Param(u32, DType),
     /// The element at `index`, all inside the buffer; or, with `otherwise`, that value where one is outside.
-    Load { buffer: BufferId, index: Vec<ExprId>, otherwise: Option<ExprId>, dtype: DType },
+    Load {
+        buffer: BufferId,
+        index: Vec<ExprId>,
+        otherwise: Option<ExprId>,
+        dtype: DType,
+    },
     Unary(Unary, ExprId),
     Binary(Binary, ExprId, ExprId),
     /// Of a `bool` and two of one dtype; only the chosen one need be defined.
@@ -116,7 +121,13 @@ impl Exprs {
             Expr::Axis(_) => DType::I64,
             Expr::Var(_) => panic!("a variable is added by Exprs::var"),
             Expr::Unary(_, a) => self.dtypes[a],
-            Expr::Binary(op, a, _) => if op.is_comparison() { DType::Bool } else { self.dtypes[a] },
+            Expr::Binary(op, a, _) => {
+                if op.is_comparison() {
+                    DType::Bool
+                } else {
+                    self.dtypes[a]
+                }
+            }
             Expr::Select(_, a, _) => self.dtypes[a],
         }
     }

@@ -186,7 +186,8 @@ impl State<'_> {
     }
 
     fn index_text(&self, place: &Place) -> String {
-        let index: Vec<String> = place.index.iter().map(|&(register, ..)| (self.registers[register] as i64).to_string()).collect();
+        let index: Vec<String> =
+            place.index.iter().map(|&(register, ..)| (self.registers[register] as i64).to_string()).collect();
         format!("[{}]", index.join(", "))
     }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use mcc_support::DType;
 
-use super::expr::{Binary, Expr, ExprId, Exprs};
 use super::AxisId;
+use super::expr::{Binary, Expr, ExprId, Exprs};
 
 /// What a linear form is made of.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -262,11 +262,13 @@ mod tests {
         for (ca, cb, c0, divisor) in (-9..9).flat_map(|ca| {
             (-5..6).flat_map(move |cb| (-7..8).flat_map(move |c0| [1, 2, 4, 5, 8].map(|divisor| (ca, cb, c0, divisor))))
         }) {
-            let form = Linear::atom(Atom::Axis(a)).times(ca).plus(&Linear::atom(Atom::Axis(b)).times(cb)).plus(&Linear::constant(c0));
+            let form =
+                Linear::atom(Atom::Axis(a)).times(ca).plus(&Linear::atom(Atom::Axis(b)).times(cb)).plus(&Linear::constant(c0));
             let Some((quotient, rest)) = form.divide(divisor, &ranges) else { continue };
             given += 1;
             for (x, y) in (0..3i64).flat_map(|x| (0..4i64).map(move |y| (x, y))) {
-                let at = |form: &Linear| form.constant + form.coefficient(Atom::Axis(a)) * x + form.coefficient(Atom::Axis(b)) * y;
+                let at =
+                    |form: &Linear| form.constant + form.coefficient(Atom::Axis(a)) * x + form.coefficient(Atom::Axis(b)) * y;
                 assert_eq!(at(&quotient), at(&form).div_euclid(divisor), "{form:?} / {divisor}");
                 assert_eq!(at(&rest), at(&form).rem_euclid(divisor), "{form:?} % {divisor}");
             }

@@ -184,7 +184,8 @@ impl Lowering<'_> {
             if ty.shape.count() == 1 {
                 let mut bits = [0];
                 scalar::read(tensor, 0, &mut bits);
-                let extended = if ty.dtype == DType::I4 { super::primitive::cast(DType::I4, DType::I8)(bits[0]) } else { bits[0] };
+                let extended =
+                    if ty.dtype == DType::I4 { super::primitive::cast(DType::I4, DType::I8)(bits[0]) } else { bits[0] };
                 return Source::Const(dtype, extended);
             }
             if self.buffers[value].is_none() {

@@ -87,13 +87,31 @@ pub struct Axis {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Stmt {
     /// `for axis in 0..extent`.
-    Loop { axis: AxisId, body: Vec<Stmt> },
-    Set { var: VarId, value: ExprId },
+    Loop {
+        axis: AxisId,
+        body: Vec<Stmt>,
+    },
+    Set {
+        var: VarId,
+        value: ExprId,
+    },
     /// Not done where `guard` (a `bool`) does not hold. The value has the buffer's dtype, the index is inside the buffer.
-    Store { buffer: BufferId, index: Vec<ExprId>, value: ExprId, guard: Option<ExprId> },
-    If { cond: ExprId, then: Vec<Stmt>, otherwise: Vec<Stmt> },
+    Store {
+        buffer: BufferId,
+        index: Vec<ExprId>,
+        value: ExprId,
+        guard: Option<ExprId>,
+    },
+    If {
+        cond: ExprId,
+        then: Vec<Stmt>,
+        otherwise: Vec<Stmt>,
+    },
     /// The condition is evaluated before each round.
-    While { cond: ExprId, body: Vec<Stmt> },
+    While {
+        cond: ExprId,
+        body: Vec<Stmt>,
+    },
 }
 
 /// One future function.

@@ -121,10 +121,14 @@ pub fn only_store(kernel: &Kernel, buffer: BufferId) -> Option<Site> {
                     find(then, path, false, buffer, found);
                     find(otherwise, path, false, buffer, found);
                 }
-                Stmt::Store { buffer: to, index, value, guard } if *to == buffer => found.push(
-                    (in_loops && guard.is_none())
-                        .then(|| Site { buffer, path: path.clone(), index: index.clone(), value: *value }),
-                ),
+                Stmt::Store { buffer: to, index, value, guard } if *to == buffer => {
+                    found.push((in_loops && guard.is_none()).then(|| Site {
+                        buffer,
+                        path: path.clone(),
+                        index: index.clone(),
+                        value: *value,
+                    }))
+                }
                 Stmt::Store { .. } | Stmt::Set { .. } => {}
             }
         }

@@ -54,12 +54,12 @@ unary!(
     /// `x · clamp(x / 6 + 1/2, 0, 1)`
     HARD_SWISH, "HardSwish", [14, 22], |x| widened(x, |x| x * (x * (1.0 / 6.0) + 0.5).clamp(0.0, 1.0)));
 unary!(
-    /// `x · tanh(softplus(x))`, where the tanh is `n / (n + 2)` with `n = e^x (e^x + 2)`; it is 1 long before that overflows.
-    MISH, "Mish", [18, 22], |x| widened(x, |x| {
-        let exp = x.min(x.like(20.0)).exp();
-        let n = exp * (exp + 2.0);
-        x * (n / (n + 2.0))
-    }));
+/// `x · tanh(softplus(x))`, where the tanh is `n / (n + 2)` with `n = e^x (e^x + 2)`; it is 1 long before that overflows.
+MISH, "Mish", [18, 22], |x| widened(x, |x| {
+    let exp = x.min(x.like(20.0)).exp();
+    let n = exp * (exp + 2.0);
+    x * (n / (n + 2.0))
+}));
 
 /// Declares an activation with float attributes, each with its default: `alpha · …`.
 macro_rules! parametric {
@@ -80,11 +80,11 @@ macro_rules! parametric {
 }
 
 parametric!(
-    /// `max(0, x) + min(0, alpha (exp(x / alpha) − 1))`
-    CELU, "", "Celu", [12], |x, alpha: "alpha" = 1.0| {
-        let zero = x.like(0.0);
-        x.max(zero) + (((x / alpha).exp() - 1.0) * alpha).min(zero)
-    });
+/// `max(0, x) + min(0, alpha (exp(x / alpha) − 1))`
+CELU, "", "Celu", [12], |x, alpha: "alpha" = 1.0| {
+    let zero = x.like(0.0);
+    x.max(zero) + (((x / alpha).exp() - 1.0) * alpha).min(zero)
+});
 parametric!(
     ELU, "", "Elu", [6, 22], |x, alpha: "alpha" = 1.0| x.lt(x.like(0.0)).select((x.exp() - 1.0) * alpha, x));
 parametric!(
@@ -95,11 +95,11 @@ parametric!(
     SELU, "", "Selu", [6, 22], |x, alpha: "alpha" = 1.673_263_2, gamma: "gamma" = 1.050_701|
         x.like(0.0).lt(x).select(x, (x.exp() - 1.0) * alpha) * gamma);
 parametric!(
-    /// Moves elements outside of `[-lambd, lambd]` towards 0 and makes those inside 0.
-    SHRINK, "", "Shrink", [9], |x, bias: "bias" = 0.0, lambd: "lambd" = 0.5| {
-        let above = x.like(lambd).lt(x).select(x - bias, x.like(0.0));
-        x.lt(x.like(-lambd)).select(x + bias, above)
-    });
+/// Moves elements outside of `[-lambd, lambd]` towards 0 and makes those inside 0.
+SHRINK, "", "Shrink", [9], |x, bias: "bias" = 0.0, lambd: "lambd" = 0.5| {
+    let above = x.like(lambd).lt(x).select(x - bias, x.like(0.0));
+    x.lt(x.like(-lambd)).select(x + bias, above)
+});
 parametric!(
     /// `x · sigmoid(alpha x)`
     SWISH, "", "Swish", [24], |x, alpha: "alpha" = 1.0| x * sigmoid(x * alpha));
@@ -107,8 +107,7 @@ parametric!(
     QUICK_GELU, "com.microsoft", "QuickGelu", [1], |x, alpha: "alpha" = 1.702| x * sigmoid(x * alpha));
 parametric!(
     THRESHOLDED_RELU, "", "ThresholdedRelu", [10, 22], |x, alpha: "alpha" = 1.0| x.like(alpha).lt(x).select(x, x.like(0.0)));
-parametric!(
-    MICROSOFT_GELU, "com.microsoft", "Gelu", [1], |x| erf_gelu(x));
+parametric!(MICROSOFT_GELU, "com.microsoft", "Gelu", [1], |x| erf_gelu(x));
 
 pub static GELU: OpDef = OpDef {
     domain: "",

@@ -59,7 +59,9 @@ pub static ATTENTION: OpDef = OpDef {
             1 => capped,
             2 => scores,
             3 => weights.cast(q.dtype()),
-            other => return Err(node.error(format!("attribute 'qk_matmul_output_mode' is {other}, which is not one of 0, 1, 2, 3"))),
+            other => {
+                return Err(node.error(format!("attribute 'qk_matmul_output_mode' is {other}, which is not one of 0, 1, 2, 3")));
+            }
         };
         Ok(vec![y, k, v, shown])
     },
@@ -121,12 +123,16 @@ fn biases<'b>(node: &NodeContext<'_, 'b>, heads: &Heads<'b>) -> Result<Vec<Wire<
         let missing = missing.ok_or_else(|| node.error(format!("the mask {} does not fit a sequence of {length}", mask.ty())))?;
         let mut amounts = vec![(0, 0); shape.rank()];
         amounts[shape.rank() - 1].1 = if shape.last() == Some(&1) && length > 1 { 0 } else { missing };
-        let value = if mask.dtype() == DType::Bool { builder.constant(Tensor::scalar(false)) } else { mask.like(f64::NEG_INFINITY) };
+        let value =
+            if mask.dtype() == DType::Bool { builder.constant(Tensor::scalar(false)) } else { mask.like(f64::NEG_INFINITY) };
         let mask = mask.pad(&amounts, value);
         biases.push(if mask.dtype() == DType::Bool { hidden(mask) } else { mask.cast(dtype) });
     }
     if node.attributes().flag("is_causal", false)? {
-        let places: Vec<bool> = (0..q_length).flat_map(|row| (0..length).map(move |column| (row, column))).map(|(row, column)| column <= row + heads.past).collect();
+        let places: Vec<bool> = (0..q_length)
+            .flat_map(|row| (0..length).map(move |column| (row, column)))
+            .map(|(row, column)| column <= row + heads.past)
+            .collect();
         biases.push(hidden(builder.constant(Tensor::from_elements([q_length, length], &places))));
     }
     if node.version() >= 24
@@ -168,7 +174,9 @@ pub static ROTARY_EMBEDDING: OpDef = OpDef {
                 _ => cache,
             };
             if cache.shape().dims() != [batch, length, half] {
-                return Err(node.error(format!("input {index} gives angles of shape {}, not [{batch},{length},{half}]", cache.shape())));
+                return Err(
+                    node.error(format!("input {index} gives angles of shape {}, not [{batch},{length},{half}]", cache.shape()))
+                );
             }
             Ok(cache.reshape([batch, 1, length, half]))
         };

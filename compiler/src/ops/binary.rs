@@ -113,8 +113,13 @@ pub static POW: OpDef = OpDef {
 /// Declares an operator of any number of operands.
 macro_rules! variadic {
     ($ident:ident, $name:literal, $since:expr, |$a:ident, $b:ident| $formula:expr) => {
-        pub static $ident: OpDef =
-            OpDef { domain: "", name: $name, since: &$since, shape_inputs: &[], build: |node| Ok(vec![reduce(node, |$a, $b| $formula)?]) };
+        pub static $ident: OpDef = OpDef {
+            domain: "",
+            name: $name,
+            since: &$since,
+            shape_inputs: &[],
+            build: |node| Ok(vec![reduce(node, |$a, $b| $formula)?]),
+        };
     };
 }
 

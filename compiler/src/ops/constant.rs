@@ -8,7 +8,8 @@ use super::shape::fill;
 use super::{NodeContext, OpDef};
 use crate::graph::{UnaryFn, Wire};
 
-pub static ALL: &[&OpDef] = &[&BLACKMAN_WINDOW, &CONSTANT, &CONSTANT_OF_SHAPE, &EYE_LIKE, &HAMMING_WINDOW, &HANN_WINDOW, &RANGE, &SHAPE, &SIZE];
+pub static ALL: &[&OpDef] =
+    &[&BLACKMAN_WINDOW, &CONSTANT, &CONSTANT_OF_SHAPE, &EYE_LIKE, &HAMMING_WINDOW, &HANN_WINDOW, &RANGE, &SHAPE, &SIZE];
 
 pub static CONSTANT: OpDef = OpDef {
     domain: "",

@@ -119,20 +119,29 @@ impl<'n, 'b> NodeContext<'n, 'b> {
         let Some(values) = self.optional_ints(index)? else { return Ok(None) };
         match values[..] {
             [value] => Ok(Some(value)),
-            _ => Err(self.error(format!("input {index} '{}' must have one element, not {}", self.node.inputs[index], values.len()))),
+            _ => Err(self.error(format!(
+                "input {index} '{}' must have one element, not {}",
+                self.node.inputs[index],
+                values.len()
+            ))),
         }
     }
 
     fn ints(&self, index: usize, tensor: &Tensor) -> Result<Vec<i64>> {
         if !tensor.dtype().is_integer() {
-            return Err(self.error(format!("input {index} '{}' must hold integers, not {}", self.node.inputs[index], tensor.dtype())));
+            return Err(self.error(format!(
+                "input {index} '{}' must hold integers, not {}",
+                self.node.inputs[index],
+                tensor.dtype()
+            )));
         }
         Ok(tensor.numbers().map(|number| number.as_i64()).collect())
     }
 
     fn not_known(&self, index: usize, wire: Wire<'b>) -> Error {
         let name = &self.node.inputs[index];
-        let error = self.error(format!("input {index} '{name}' must be known when the model is compiled, for it determines shapes"));
+        let error =
+            self.error(format!("input {index} '{name}' must be known when the model is compiled, for it determines shapes"));
         let sources = self.builder.inputs_of(wire);
         match &sources[..] {
             [] => error,

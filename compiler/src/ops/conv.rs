@@ -97,7 +97,13 @@ pub static CONV_TRANSPOSE: OpDef = OpDef {
 };
 
 /// The pads of the convolution that stands for a transposed one.
-fn borders(node: &NodeContext<'_, '_>, extents: &[usize], kernel: &[usize], strides: &[usize], dilations: &[usize]) -> Result<Vec<(i64, i64)>> {
+fn borders(
+    node: &NodeContext<'_, '_>,
+    extents: &[usize],
+    kernel: &[usize],
+    strides: &[usize],
+    dilations: &[usize],
+) -> Result<Vec<(i64, i64)>> {
     let rank = extents.len();
     let attributes = node.attributes();
     let pads = pads(node, rank)?;
@@ -105,7 +111,9 @@ fn borders(node: &NodeContext<'_, '_>, extents: &[usize], kernel: &[usize], stri
     let added = attributes.ints("output_padding")?.unwrap_or_else(|| vec![0; rank]);
     let wanted = attributes.ints("output_shape")?;
     if added.len() != rank || wanted.as_ref().is_some_and(|wanted| wanted.len() != rank) {
-        return Err(node.error(format!("attributes 'output_padding' and 'output_shape' must have {rank} entries, one for each spatial axis")));
+        return Err(node.error(format!(
+            "attributes 'output_padding' and 'output_shape' must have {rank} entries, one for each spatial axis"
+        )));
     }
     let mut borders = Vec::with_capacity(rank);
     for axis in 0..rank {

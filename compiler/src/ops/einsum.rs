@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use mcc_support::{DType, Result, Shape, Tensor};
 
-use super::matmul::product;
 use super::OpDef;
+use super::matmul::product;
 use crate::graph::{ReduceFn, Wire};
 
 pub static ALL: &[&OpDef] = &[&EINSUM];
@@ -34,12 +34,16 @@ pub static EINSUM: OpDef = OpDef {
         let terms = terms
             .iter()
             .zip(&shapes)
-            .map(|(term, shape)| labels(term, shape.rank(), &free).ok_or_else(|| wrong(&format!("does not fit an operand of shape {shape}"))))
+            .map(|(term, shape)| {
+                labels(term, shape.rank(), &free).ok_or_else(|| wrong(&format!("does not fit an operand of shape {shape}")))
+            })
             .collect::<Result<Vec<_>>>()?;
         let extents = extents(&terms, &shapes).map_err(|label| wrong(&format!("gives the label '{label}' two extents")))?;
         let wide = terms.iter().map(|term| term.ellipsis).max().unwrap_or(0);
         let out = match right {
-            Some(right) => labels(right, right.replace("...", "").len() + wide, &free).ok_or_else(|| wrong("is malformed"))?.labels,
+            Some(right) => {
+                labels(right, right.replace("...", "").len() + wide, &free).ok_or_else(|| wrong("is malformed"))?.labels
+            }
             None => implicit(&terms, &free[free.len() - wide..]),
         };
         let known = out.iter().enumerate().all(|(at, label)| extents.contains_key(label) && !out[..at].contains(label));
@@ -141,7 +145,8 @@ fn simplified<'b>(mut x: Wire<'b>, mut labels: Vec<u8>, extents: &BTreeMap<u8, u
     while let Some((first, second)) = repeated(&labels) {
         // The two axes go to the front and become one, of which every (extent + 1)-th element is on the diagonal.
         let extent = extents[&labels[first]];
-        let order: Vec<usize> = [first, second].into_iter().chain((0..labels.len()).filter(|&axis| axis != first && axis != second)).collect();
+        let order: Vec<usize> =
+            [first, second].into_iter().chain((0..labels.len()).filter(|&axis| axis != first && axis != second)).collect();
         let moved = x.transpose(&order);
         let rest = moved.shape()[2..].to_vec();
         let flat = moved.reshape([&[extent * extent], &rest[..]].concat());
@@ -154,5 +159,6 @@ fn simplified<'b>(mut x: Wire<'b>, mut labels: Vec<u8>, extents: &BTreeMap<u8, u
 
 /// Two axes of one label.
 fn repeated(labels: &[u8]) -> Option<(usize, usize)> {
-    (0..labels.len()).find_map(|second| labels[..second].iter().position(|label| *label == labels[second]).map(|first| (first, second)))
+    (0..labels.len())
+        .find_map(|second| labels[..second].iter().position(|label| *label == labels[second]).map(|first| (first, second)))
 }

@@ -7,8 +7,7 @@ use super::shape::fill;
 use super::{NodeContext, OpDef};
 use crate::graph::{Op, ReduceFn, Wire};
 
-pub static ALL: &[&OpDef] =
-    &[&CUM_PROD, &CUM_SUM, &GATHER, &GATHER_ELEMENTS, &GATHER_ND, &ONE_HOT, &REVERSE_SEQUENCE, &TRILU];
+pub static ALL: &[&OpDef] = &[&CUM_PROD, &CUM_SUM, &GATHER, &GATHER_ELEMENTS, &GATHER_ND, &ONE_HOT, &REVERSE_SEQUENCE, &TRILU];
 
 /// Indices that are known must be inside; others are clamped when the model runs.
 pub(super) fn check_indices<'b>(node: &NodeContext<'_, 'b>, indices: Wire<'b>, extent: usize) -> Result<()> {
@@ -74,7 +73,8 @@ pub static GATHER_ND: OpDef = OpDef {
         let (data, places) = (x.shape(), indices.shape());
         let mismatch = || node.error(format!("the data {} and indices {} do not match", x.ty(), indices.ty()));
         let (&depth, outer) = places.split_last().ok_or_else(mismatch)?;
-        if batch > outer.len() || batch.checked_add(depth).is_none_or(|end| end > data.rank()) || data[..batch] != outer[..batch] {
+        if batch > outer.len() || batch.checked_add(depth).is_none_or(|end| end > data.rank()) || data[..batch] != outer[..batch]
+        {
             return Err(mismatch());
         }
         let indexed = &data[batch..batch + depth];
@@ -87,7 +87,12 @@ pub static GATHER_ND: OpDef = OpDef {
 
 /// Row-major index of the places that stand along the last axis, within all batches. A place outside of its axis gives an index
 /// outside of them all, so that the gather sees it.
-pub(super) fn linear_index<'b>(node: &NodeContext<'_, 'b>, places: Wire<'b>, extents: &[usize], batch: &[usize]) -> Result<Wire<'b>> {
+pub(super) fn linear_index<'b>(
+    node: &NodeContext<'_, 'b>,
+    places: Wire<'b>,
+    extents: &[usize],
+    batch: &[usize],
+) -> Result<Wire<'b>> {
     let outer = Shape::new(places.shape()[..places.rank() - 1].to_vec());
     let last = outer.rank();
     let mut linear = fill(node, DType::I64, outer.clone(), Number::Int(0));
@@ -119,7 +124,11 @@ pub static ONE_HOT: OpDef = OpDef {
         let depth = node.constant(1)?;
         let values = node.input(2)?;
         if depth.count() != 1 || values.shape().dims() != [2] {
-            return Err(node.error(format!("the depth must have one element and the values two, not {} and {}", depth.ty(), values.ty())));
+            return Err(node.error(format!(
+                "the depth must have one element and the values two, not {} and {}",
+                depth.ty(),
+                values.ty()
+            )));
         }
         let depth = node.size("the depth", depth.number(0).as_i64())?;
         let axis = node.axis_attribute(-1, indices.rank() + 1)?;
@@ -175,9 +184,15 @@ pub static REVERSE_SEQUENCE: OpDef = OpDef {
         let batch = node.axis(node.attributes().int_or("batch_axis", 1)?, x.rank())?;
         let shape = x.shape();
         if time == batch || lengths.shape().dims() != [shape[batch]] {
-            return Err(node.error(format!("the lengths {} do not fit {} with time axis {time} and batch axis {batch}", lengths.ty(), x.ty())));
+            return Err(node.error(format!(
+                "the lengths {} do not fit {} with time axis {time} and batch axis {batch}",
+                lengths.ty(),
+                x.ty()
+            )));
         }
-        let along = |axis: usize| Shape::new((0..shape.rank()).map(|other| if other == axis { shape[axis] } else { 1 }).collect::<Vec<_>>());
+        let along = |axis: usize| {
+            Shape::new((0..shape.rank()).map(|other| if other == axis { shape[axis] } else { 1 }).collect::<Vec<_>>())
+        };
         let index = node.builder().iota(DType::I64, along(time), time);
         let lengths = lengths.reshape(along(batch));
         let index = index.lt(lengths).select(lengths - 1.0 - index, index);

@@ -62,6 +62,9 @@ fn loss<'b>(node: &NodeContext<'_, 'b>, logarithms: Wire<'b>) -> Result<Wire<'b>
     Ok(match reduction {
         "none" => each,
         "sum" => sum(each),
-        _ => sum(each) / weight.map_or_else(|| logarithms.like(samples.count() as f64), |weight| sum(weight.broadcast(samples.clone()))),
+        _ => {
+            sum(each)
+                / weight.map_or_else(|| logarithms.like(samples.count() as f64), |weight| sum(weight.broadcast(samples.clone())))
+        }
     })
 }

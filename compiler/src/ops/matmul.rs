@@ -59,9 +59,9 @@ pub static MATMUL: OpDef = OpDef {
     shape_inputs: &[],
     build: |node| {
         let (a, b) = (node.input(0)?, node.input(1)?);
-        matmul(a, b).map(|product| vec![product]).ok_or_else(|| {
-            node.error(format!("the operands {} and {} cannot be multiplied as matrices", a.ty(), b.ty()))
-        })
+        matmul(a, b)
+            .map(|product| vec![product])
+            .ok_or_else(|| node.error(format!("the operands {} and {} cannot be multiplied as matrices", a.ty(), b.ty())))
     },
 };
 
@@ -101,7 +101,10 @@ pub(super) fn matmul<'b>(a: Wire<'b>, b: Wire<'b>) -> Option<Wire<'b>> {
     }
     let (a_shape, lhs) = side(a_batch, a_rows, *b"mk");
     let (b_shape, rhs) = side(b_batch, b_rows, *b"kn");
-    let out: String = (0..batch.rank()).map(|axis| char::from(label(axis))).filter(|&label| lhs.contains(label) || rhs.contains(label)).collect();
+    let out: String = (0..batch.rank())
+        .map(|axis| char::from(label(axis)))
+        .filter(|&label| lhs.contains(label) || rhs.contains(label))
+        .collect();
     Some(product(a.reshape(a_shape), b.reshape(b_shape), &lhs, &rhs, &(out + "mn")).reshape(result))
 }
 

@@ -37,7 +37,13 @@ pub static BATCH_NORMALIZATION: OpDef = OpDef {
     },
 };
 
-fn trained<'b>(node: &NodeContext<'_, 'b>, x: Wire<'b>, statistics: [Wire<'b>; 4], epsilon: f32, momentum: f32) -> Result<Vec<Wire<'b>>> {
+fn trained<'b>(
+    node: &NodeContext<'_, 'b>,
+    x: Wire<'b>,
+    statistics: [Wire<'b>; 4],
+    epsilon: f32,
+    momentum: f32,
+) -> Result<Vec<Wire<'b>>> {
     if x.rank() < 2 {
         return Err(node.error(format!("the input has axes for batch and channels, which {} has not", x.ty())));
     }
@@ -174,7 +180,11 @@ pub static GROUP_NORMALIZATION: OpDef = OpDef {
         let groups = node.attributes().required("num_groups", node.attributes().int("num_groups")?)?;
         let groups = node.size("the group count", groups)?;
         let epsilon = epsilon(node, 1e-5)?;
-        let wide = if node.version() < 21 { if x.dtype() == DType::F64 { DType::F64 } else { DType::F32 } } else { stash_type(node, x)?.1 };
+        let wide = if node.version() < 21 {
+            if x.dtype() == DType::F64 { DType::F64 } else { DType::F32 }
+        } else {
+            stash_type(node, x)?.1
+        };
         let shape = x.shape();
         if shape.rank() < 2 || groups == 0 || !shape[1].is_multiple_of(groups) {
             return Err(node.error(format!("the channels of {} cannot be divided into {groups} groups", x.ty())));
@@ -211,8 +221,12 @@ pub static LRN: OpDef = OpDef {
             return Err(node.error(format!("a window of {size} channels does not fit {}", x.ty())));
         }
         let images = x.rank() - 2;
-        let mut window =
-            Window { kernel: vec![1; images + 1], strides: vec![1; images + 1], dilations: vec![1; images + 1], pads: vec![(0, 0); images + 1] };
+        let mut window = Window {
+            kernel: vec![1; images + 1],
+            strides: vec![1; images + 1],
+            dilations: vec![1; images + 1],
+            pads: vec![(0, 0); images + 1],
+        };
         // What a window has beyond all channels is nothing.
         let (before, after) = ((size - 1) / 2, size - 1 - (size - 1) / 2);
         window.pads[0] = (before.min(x.shape()[1]), after.min(x.shape()[1]));

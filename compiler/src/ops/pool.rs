@@ -60,7 +60,10 @@ fn pool(node: &NodeContext<'_, '_>, extent: usize, slide: Slide, ceil: bool) -> 
     let (stride, length) = (slide.stride as i64, extent as i64);
     let free = length.saturating_add(before).saturating_add(after).saturating_sub(slide.covered());
     if free < 0 {
-        return Err(node.error(format!("the window covers {} elements of an axis that has {length}, padded by {before} and {after}", slide.covered())));
+        return Err(node.error(format!(
+            "the window covers {} elements of an axis that has {length}, padded by {before} and {after}",
+            slide.covered()
+        )));
     }
     if !ceil {
         return Ok(Pool { slide, after: after as usize, extent, count: (free / stride) as usize + 1 });

@@ -8,7 +8,8 @@ use super::{NodeContext, OpDef};
 use crate::graph::{ReduceFn, UnaryFn, Wire};
 
 pub static ALL: &[&OpDef] = &[
-    &CONV_INTEGER, &DEQUANTIZE_LINEAR, &DYNAMIC_QUANTIZE_LINEAR, &MAT_MUL_INTEGER, &Q_LINEAR_CONV, &Q_LINEAR_MAT_MUL, &QUANTIZE_LINEAR,
+    &CONV_INTEGER, &DEQUANTIZE_LINEAR, &DYNAMIC_QUANTIZE_LINEAR, &MAT_MUL_INTEGER, &Q_LINEAR_CONV, &Q_LINEAR_MAT_MUL,
+    &QUANTIZE_LINEAR,
 ];
 
 /// `saturate(round(x / scale) + zero point)`, rounded to nearest even.
@@ -161,7 +162,11 @@ fn per_line<'b>(node: &NodeContext<'_, 'b>, what: &str, x: Wire<'b>, operand: Wi
     };
     let line = if rows { result[result.len() - 1] } else { result[result.len().saturating_sub(2)] };
     let fits = shape.broadcast(&result.clone().into()).as_ref() == Some(&shape) && (result.len() == 1 || line == 1);
-    if fits { Ok(x.reshape(result)) } else { Err(node.error(format!("{what} has shape {given}, which does not fit an operand of shape {shape}"))) }
+    if fits {
+        Ok(x.reshape(result))
+    } else {
+        Err(node.error(format!("{what} has shape {given}, which does not fit an operand of shape {shape}")))
+    }
 }
 
 /// Input `index` without its zero point, which may be left out, of a matrix product.
@@ -171,7 +176,8 @@ fn matrix_without_zero<'b>(node: &NodeContext<'_, 'b>, x: Wire<'b>, zero: Option
 }
 
 fn integer_product<'b>(node: &NodeContext<'_, 'b>, a: Wire<'b>, b: Wire<'b>) -> Result<Wire<'b>> {
-    matmul(a, b).ok_or_else(|| node.error(format!("operands of shapes {} and {} cannot be multiplied as matrices", a.shape(), b.shape())))
+    matmul(a, b)
+        .ok_or_else(|| node.error(format!("operands of shapes {} and {} cannot be multiplied as matrices", a.shape(), b.shape())))
 }
 
 pub static MAT_MUL_INTEGER: OpDef = OpDef {
@@ -213,7 +219,13 @@ fn requantized<'b>(sum: Wire<'b>, [x_scale, w_scale, y_scale]: [Wire<'b>; 3], ze
 }
 
 /// The exact sums of a convolution of integers. What is padded stands for 0, so it is padded after the zero point is gone.
-fn integer_conv<'b>(node: &NodeContext<'_, 'b>, x: Wire<'b>, x_zero: Option<Wire<'b>>, w: Wire<'b>, w_zero: Option<Wire<'b>>) -> Result<Wire<'b>> {
+fn integer_conv<'b>(
+    node: &NodeContext<'_, 'b>,
+    x: Wire<'b>,
+    x_zero: Option<Wire<'b>>,
+    w: Wire<'b>,
+    w_zero: Option<Wire<'b>>,
+) -> Result<Wire<'b>> {
     let conv = conv_attributes(node, &x.shape(), &w.shape())?;
     let x_zero = x_zero.map(|zero| one_or_channel(node, "the zero point of the input", zero, None)).transpose()?;
     let w_zero = w_zero.map(|zero| one_or_channel(node, "the zero point of the weights", zero, Some((w, 0)))).transpose()?;
@@ -221,7 +233,12 @@ fn integer_conv<'b>(node: &NodeContext<'_, 'b>, x: Wire<'b>, x_zero: Option<Wire
 }
 
 /// One number, or one for each index of an axis.
-fn one_or_channel<'b>(node: &NodeContext<'_, 'b>, what: &str, x: Wire<'b>, channel: Option<(Wire<'b>, usize)>) -> Result<Wire<'b>> {
+fn one_or_channel<'b>(
+    node: &NodeContext<'_, 'b>,
+    what: &str,
+    x: Wire<'b>,
+    channel: Option<(Wire<'b>, usize)>,
+) -> Result<Wire<'b>> {
     match channel {
         _ if x.shape().checked_count() == Some(1) => Ok(x.reshape([0; 0])),
         Some((of, axis)) => per_channel(node, what, x, of, axis),

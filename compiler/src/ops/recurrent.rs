@@ -91,7 +91,11 @@ fn activations(node: &NodeContext<'_, '_>, defaults: &[&str], directions: usize)
         None => defaults.repeat(directions).iter().map(|name| name.to_lowercase()).collect(),
     };
     if names.len() != defaults.len() * directions {
-        return Err(node.error(format!("{} activations are given where {} are needed", names.len(), defaults.len() * directions)));
+        return Err(node.error(format!(
+            "{} activations are given where {} are needed",
+            names.len(),
+            defaults.len() * directions
+        )));
     }
     let mut alphas = attributes.floats("activation_alpha")?.unwrap_or_default().into_iter();
     let mut betas = attributes.floats("activation_beta")?.unwrap_or_default().into_iter();
@@ -262,7 +266,14 @@ fn layer<'b>(node: &NodeContext<'_, 'b>, kind: &Kind) -> Result<Vec<Wire<'b>>> {
 }
 
 /// Checks the shapes of the input and the weights.
-fn extents<'b>(node: &NodeContext<'_, 'b>, kind: &Kind, x: Wire<'b>, w: Wire<'b>, r: Wire<'b>, directions: usize) -> Result<Extents> {
+fn extents<'b>(
+    node: &NodeContext<'_, 'b>,
+    kind: &Kind,
+    x: Wire<'b>,
+    w: Wire<'b>,
+    r: Wire<'b>,
+    directions: usize,
+) -> Result<Extents> {
     let mismatch = || node.error(format!("the input {} and the weights {} and {} do not match", x.ty(), w.ty(), r.ty()));
     let &[steps, batch, input] = x.shape().dims() else { return Err(mismatch()) };
     let &[.., hidden] = r.shape().dims() else { return Err(mismatch()) };
@@ -316,7 +327,12 @@ fn input_shares<'b>(
 }
 
 /// States of all steps `[steps, directions, batch, hidden]` and the last ones `[directions, batch, hidden]`, or batches first.
-fn gather_results<'b>(node: &NodeContext<'_, 'b>, kind: &Kind, results: &[(Vec<Wire<'b>>, Wire<'b>, Wire<'b>)], batch_first: bool) -> Vec<Wire<'b>> {
+fn gather_results<'b>(
+    node: &NodeContext<'_, 'b>,
+    kind: &Kind,
+    results: &[(Vec<Wire<'b>>, Wire<'b>, Wire<'b>)],
+    batch_first: bool,
+) -> Vec<Wire<'b>> {
     let stack = |wires: Vec<Wire<'b>>| {
         let widened = wires.into_iter().map(|wire| {
             let mut shape = wire.shape().into_dims();
@@ -326,7 +342,9 @@ fn gather_results<'b>(node: &NodeContext<'_, 'b>, kind: &Kind, results: &[(Vec<W
         node.builder().concat(&widened.collect::<Vec<_>>(), 0)
     };
     let last = |states: Vec<Wire<'b>>| if batch_first { stack(states).transpose(&[1, 0, 2]) } else { stack(states) };
-    let steps = (0..results[0].0.len()).map(|step| stack(results.iter().map(|(outputs, ..)| outputs[step]).collect())).collect::<Vec<_>>();
+    let steps = (0..results[0].0.len())
+        .map(|step| stack(results.iter().map(|(outputs, ..)| outputs[step]).collect()))
+        .collect::<Vec<_>>();
     let all = if steps.is_empty() {
         let (batch, hidden) = (results[0].1.shape()[0], results[0].1.shape()[1]);
         results[0].1.like(0.0).broadcast([0, results.len(), batch, hidden])

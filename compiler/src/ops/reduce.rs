@@ -80,13 +80,13 @@ reduction!(REDUCE_L2, "ReduceL2", [1, 11, 13, 18], 18, |x, over| widened(x, |x| 
 reduction!(REDUCE_SUM_SQUARE, "ReduceSumSquare", [1, 11, 13, 18], 18, |x, over| widened_float(x, |x| over.sum(x * x)));
 reduction!(REDUCE_LOG_SUM, "ReduceLogSum", [1, 11, 13, 18], 18, |x, over| widened(x, |x| over.sum(x).log()));
 reduction!(
-    /// The maximum is taken out of the exponentials, so that none overflows; an infinite one would leave `∞ − ∞`.
-    REDUCE_LOG_SUM_EXP, "ReduceLogSumExp", [1, 11, 13, 18], 18, |x, over| widened(x, |x| {
-        let max = x.reduce_keep(ReduceFn::Max, &over.axes);
-        let max = max.unary(UnaryFn::IsInf).select(max.like(0.0), max);
-        let sum = over.sum((x - max).exp());
-        sum.log() + max.reshape(sum.shape())
-    }));
+/// The maximum is taken out of the exponentials, so that none overflows; an infinite one would leave `∞ − ∞`.
+REDUCE_LOG_SUM_EXP, "ReduceLogSumExp", [1, 11, 13, 18], 18, |x, over| widened(x, |x| {
+    let max = x.reduce_keep(ReduceFn::Max, &over.axes);
+    let max = max.unary(UnaryFn::IsInf).select(max.like(0.0), max);
+    let sum = over.sum((x - max).exp());
+    sum.log() + max.reshape(sum.shape())
+}));
 
 /// In f32 for narrower floats; integers are left as they are.
 fn widened_float<'b>(x: Wire<'b>, formula: impl FnOnce(Wire<'b>) -> Wire<'b>) -> Wire<'b> {

@@ -2,9 +2,9 @@
 
 use mcc_support::{DType, Result, Shape, Tensor};
 
+use super::OpDef;
 use super::activation::widened;
 use super::spatial::{pads, positive};
-use super::OpDef;
 use crate::graph::{BinaryFn, Conv, UnaryFn, Wire};
 
 pub static ALL: &[&OpDef] = &[&AFFINE_GRID, &COL2IM, &GRID_SAMPLE];
@@ -101,7 +101,8 @@ pub static GRID_SAMPLE: OpDef = OpDef {
     build: |node| {
         let (x, grid) = (node.input(0)?, node.input(1)?);
         let attributes = node.attributes();
-        let words: &[&str] = if node.version() < 20 { &["bilinear", "nearest", "bicubic"] } else { &["linear", "nearest", "cubic"] };
+        let words: &[&str] =
+            if node.version() < 20 { &["bilinear", "nearest", "bicubic"] } else { &["linear", "nearest", "cubic"] };
         let mode = match attributes.word("mode", words)? {
             "nearest" => Mode::Nearest,
             "bilinear" | "linear" => Mode::Linear,
@@ -210,13 +211,19 @@ pub static COL2IM: OpDef = OpDef {
         };
         let (image, block) = (extents(1, "the extent of an image")?, extents(2, "the extent of a block")?);
         let rank = image.len();
-        let (strides, dilations, pads) = (positive(node, "strides", rank)?, positive(node, "dilations", rank)?, pads(node, rank)?);
+        let (strides, dilations, pads) =
+            (positive(node, "strides", rank)?, positive(node, "dilations", rank)?, pads(node, rank)?);
         let cells = Shape::new(block.clone());
         let [batch, columns, count] = *x.shape().dims() else {
             return Err(node.error(format!("the operand must have rank 3, not {}", x.ty())));
         };
-        let wrong = || node.error(format!("{} columns of {} do not make images of shape {image:?} by blocks of {block:?}", count, columns));
-        let cell_count = cells.checked_count().filter(|&cells| cells > 0 && block.len() == rank && columns.is_multiple_of(cells)).ok_or_else(wrong)?;
+        let wrong = || {
+            node.error(format!("{} columns of {} do not make images of shape {image:?} by blocks of {block:?}", count, columns))
+        };
+        let cell_count = cells
+            .checked_count()
+            .filter(|&cells| cells > 0 && block.len() == rank && columns.is_multiple_of(cells))
+            .ok_or_else(wrong)?;
         let (mut blocks, mut borders) = (Vec::with_capacity(rank), Vec::with_capacity(rank));
         for axis in 0..rank {
             let covered = (block[axis] as i64 - 1) * dilations[axis] as i64;
@@ -232,7 +239,9 @@ pub static COL2IM: OpDef = OpDef {
         }
         let channels = columns / cell_count;
         // The channel of a cell goes to its place, counted from the other end as a convolution has it.
-        let weights: Vec<f64> = (0..cell_count).flat_map(|cell| (0..cell_count).map(move |at| f64::from(u8::from(cell + at + 1 == cell_count)))).collect();
+        let weights: Vec<f64> = (0..cell_count)
+            .flat_map(|cell| (0..cell_count).map(move |at| f64::from(u8::from(cell + at + 1 == cell_count))))
+            .collect();
         let weights = node.builder().constant(Tensor::from_elements([&[1, cell_count], &block[..]].concat(), &weights));
         let weights = weights.cast(x.dtype());
         let conv = Conv { strides: vec![1; rank], dilations, pads: borders, input_dilations: strides, groups: 1 };

@@ -36,7 +36,14 @@ impl Reduction {
 
 /// `data [rows…, n, s…]` changed by `updates [rows…, m, s…]` at `places [rows…, m]` of axis `axis`, which count up from 0; one that
 /// is not below `n` changes nothing.
-fn scatter<'b>(node: &NodeContext<'_, 'b>, data: Wire<'b>, places: Wire<'b>, updates: Wire<'b>, axis: usize, reduction: Reduction) -> Wire<'b> {
+fn scatter<'b>(
+    node: &NodeContext<'_, 'b>,
+    data: Wire<'b>,
+    places: Wire<'b>,
+    updates: Wire<'b>,
+    axis: usize,
+    reduction: Reduction,
+) -> Wire<'b> {
     let (n, m) = (data.shape()[axis], places.shape()[axis]);
     if m == 0 {
         return data;
@@ -118,13 +125,20 @@ fn scatter_known<'b>(data: Wire<'b>, take: &Take<'b>, places: &Tensor, reduction
             Reduction::Combine(kind) => combine(kind, result, taken),
         };
         let all = any.iter().all(|&any| any);
-        result = if all { changed } else { take.widen(builder.constant(Tensor::from_elements(shape, &any))).select(changed, result) };
+        result =
+            if all { changed } else { take.widen(builder.constant(Tensor::from_elements(shape, &any))).select(changed, result) };
     }
     Some(result)
 }
 
 /// Each element is compared with every place.
-fn scatter_unknown<'b>(node: &NodeContext<'_, 'b>, data: Wire<'b>, take: &Take<'b>, places: Wire<'b>, reduction: Reduction) -> Wire<'b> {
+fn scatter_unknown<'b>(
+    node: &NodeContext<'_, 'b>,
+    data: Wire<'b>,
+    take: &Take<'b>,
+    places: Wire<'b>,
+    reduction: Reduction,
+) -> Wire<'b> {
     let (builder, axis) = (node.builder(), take.axis);
     let mut one_place = places.shape().into_dims();
     one_place.insert(axis, 1);
@@ -164,12 +178,18 @@ fn elements<'b>(node: &NodeContext<'_, 'b>, reduction: Reduction) -> Result<Vec<
     let (shape, part) = (data.shape(), indices.shape());
     let fits = part.rank() == rank && (0..rank).all(|other| other == axis || part[other] <= shape[other]);
     if !fits || updates.shape() != part || updates.dtype() != data.dtype() {
-        return Err(node.error(format!("the data {}, indices {} and updates {} do not match", data.ty(), indices.ty(), updates.ty())));
+        return Err(node.error(format!(
+            "the data {}, indices {} and updates {} do not match",
+            data.ty(),
+            indices.ty(),
+            updates.ty()
+        )));
     }
     check_indices(node, indices, shape[axis])?;
     let extent = shape[axis] as f64;
     let places = indices.lt(indices.like(0.0)).select(indices + extent, indices);
-    let missing: Vec<(usize, usize)> = (0..rank).map(|other| (0, if other == axis { 0 } else { shape[other] - part[other] })).collect();
+    let missing: Vec<(usize, usize)> =
+        (0..rank).map(|other| (0, if other == axis { 0 } else { shape[other] - part[other] })).collect();
     let places = places.pad(&missing, places.like(extent));
     let updates = updates.pad(&missing, updates.like(0.0));
     let mut last: Vec<usize> = (0..rank).filter(|&other| other != axis).collect();
@@ -204,7 +224,8 @@ pub static SCATTER_ND: OpDef = OpDef {
         let reduction = Reduction::of(node)?;
         let (data, indices, updates) = (node.input(0)?, node.input(1)?.cast(DType::I64), node.input(2)?);
         let (shape, places) = (data.shape(), indices.shape());
-        let mismatch = || node.error(format!("the data {}, indices {} and updates {} do not match", data.ty(), indices.ty(), updates.ty()));
+        let mismatch =
+            || node.error(format!("the data {}, indices {} and updates {} do not match", data.ty(), indices.ty(), updates.ty()));
         let (&depth, outer) = places.split_last().ok_or_else(mismatch)?;
         if depth > shape.rank() || updates.dtype() != data.dtype() || updates.shape()[..] != [outer, &shape[depth..]].concat() {
             return Err(mismatch());
@@ -236,7 +257,9 @@ pub static TENSOR_SCATTER: OpDef = OpDef {
         if axis == 0 || update.shape()[..] != part[..] || written > shape[axis] {
             return Err(node.error(format!("the cache {} and update {} do not match", cache.ty(), update.ty())));
         }
-        let along = |axis: usize| Shape::new((0..shape.rank()).map(|other| if other == axis { shape[axis] } else { 1 }).collect::<Vec<_>>());
+        let along = |axis: usize| {
+            Shape::new((0..shape.rank()).map(|other| if other == axis { shape[axis] } else { 1 }).collect::<Vec<_>>())
+        };
         let mut place = node.builder().iota(DType::I64, along(axis), axis);
         if let Some(starts) = node.optional(2) {
             place = place - starts.cast(DType::I64).reshape(along(0));

@@ -2,8 +2,8 @@
 
 use mcc_support::{DType, Result, Shape, Tensor};
 
-use super::resize::take;
 use super::OpDef;
+use super::resize::take;
 
 pub static ALL: &[&OpDef] = &[&COMPRESS, &NON_ZERO];
 
@@ -45,7 +45,8 @@ pub static NON_ZERO: OpDef = OpDef {
         // A scalar counts as a vector of one element.
         let shape = if x.shape().rank() == 0 { Shape::new([1]) } else { x.shape().clone() };
         let rows = shape.strides().into_iter().zip(shape.iter());
-        let indices: Vec<i64> = rows.flat_map(|(stride, extent)| places.iter().map(move |place| (place / stride % extent) as i64)).collect();
+        let indices: Vec<i64> =
+            rows.flat_map(|(stride, extent)| places.iter().map(move |place| (place / stride % extent) as i64)).collect();
         Ok(vec![node.builder().constant(Tensor::from_elements([shape.rank(), places.len()], &indices))])
     },
 };

@@ -146,7 +146,8 @@ pub static UNSQUEEZE: OpDef = OpDef {
         let rank = x.rank() + axes.len();
         let axes = node.axes(&axes, rank)?;
         let mut dims = x.shape().into_dims().into_iter();
-        let shape: Shape = (0..rank).map(|axis| if axes.contains(&axis) { 1 } else { dims.next().expect("one for each other axis") }).collect();
+        let shape: Shape =
+            (0..rank).map(|axis| if axes.contains(&axis) { 1 } else { dims.next().expect("one for each other axis") }).collect();
         Ok(vec![x.reshape(shape)])
     },
 };

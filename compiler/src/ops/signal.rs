@@ -129,7 +129,8 @@ pub static STFT: OpDef = OpDef {
         let length = length(node, "the length of a frame", node.optional_int(3)?.unwrap_or(default))?;
         let onesided = node.attributes().flag("onesided", true)?;
         if samples < length || window.is_some_and(|window| window.shape().dims() != [length]) {
-            return Err(node.error(format!("frames of {length} samples fit neither a window of another length nor a signal of {samples}")));
+            return Err(node
+                .error(format!("frames of {length} samples fit neither a window of another length nor a signal of {samples}")));
         }
         let transform = Transform { length, given: length, parts, inverse: false, onesided };
         let [places, results] = transform.result();

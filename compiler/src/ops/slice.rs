@@ -38,8 +38,13 @@ pub static SPLIT: OpDef = OpDef {
             (Some(sizes), None) => sizes.iter().map(|&size| node.size("the size", size)).collect::<Result<Vec<_>>>()?,
             (None, parts) => equal_parts(node, extent, parts)?,
         };
-        if sizes.len() < node.output_count() || sizes.iter().try_fold(0usize, |sum, &size| sum.checked_add(size)) != Some(extent) {
-            return Err(node.error(format!("the sizes {sizes:?} do not split axis {axis} of {} into {} parts", x.ty(), node.output_count())));
+        if sizes.len() < node.output_count() || sizes.iter().try_fold(0usize, |sum, &size| sum.checked_add(size)) != Some(extent)
+        {
+            return Err(node.error(format!(
+                "the sizes {sizes:?} do not split axis {axis} of {} into {} parts",
+                x.ty(),
+                node.output_count()
+            )));
         }
         let mut start = 0;
         let part = |&size: &usize| {
@@ -81,7 +86,9 @@ pub static SLICE: OpDef = OpDef {
         let axes = axes.unwrap_or_else(|| (0..starts.len() as i64).collect());
         let steps = steps.unwrap_or_else(|| vec![1; starts.len()]);
         if [ends.len(), axes.len(), steps.len()] != [starts.len(); 3] {
-            return Err(node.error(format!("the starts {starts:?}, ends {ends:?}, axes {axes:?} and steps {steps:?} do not match")));
+            return Err(
+                node.error(format!("the starts {starts:?}, ends {ends:?}, axes {axes:?} and steps {steps:?} do not match"))
+            );
         }
         let axes = node.axes(&axes, x.rank())?;
         let mut ranges = whole(&x.shape());
@@ -109,7 +116,11 @@ fn range(start: i64, end: i64, step: i64, extent: usize) -> SliceAxis {
     let end = from_end(end).clamp(low, high);
     let distance = if step > 0 { end - start } else { start - end };
     let count = if distance <= 0 { 0 } else { (distance - 1) / i128::from(step).abs() + 1 };
-    SliceAxis { start: if count == 0 { 0 } else { start as usize }, step: if count == 0 { 1 } else { step }, count: count as usize }
+    SliceAxis {
+        start: if count == 0 { 0 } else { start as usize },
+        step: if count == 0 { 1 } else { step },
+        count: count as usize,
+    }
 }
 
 pub static PAD: OpDef = OpDef {
@@ -120,7 +131,8 @@ pub static PAD: OpDef = OpDef {
     build: |node| {
         let x = node.input(0)?;
         let attributes = node.attributes();
-        let words: &[&str] = if node.version() < 19 { &["constant", "reflect", "edge"] } else { &["constant", "reflect", "edge", "wrap"] };
+        let words: &[&str] =
+            if node.version() < 19 { &["constant", "reflect", "edge"] } else { &["constant", "reflect", "edge", "wrap"] };
         let mode = match attributes.word("mode", words)? {
             "reflect" => PadMode::Reflect,
             "edge" => PadMode::Edge,
@@ -152,7 +164,8 @@ fn pad<'b>(node: &NodeContext<'_, 'b>, x: Wire<'b>, amounts: &[(i64, i64)], mode
     for (axis, &(before, after)) in amounts.iter().enumerate() {
         let crop = |amount: i64| usize::try_from(amount.min(0).unsigned_abs()).unwrap_or(usize::MAX);
         let cropped = crop(before).checked_add(crop(after)).and_then(|crop| ranges[axis].count.checked_sub(crop));
-        let count = cropped.ok_or_else(|| node.error(format!("the pads ({before}, {after}) crop more than axis {axis} of {} has", x.ty())))?;
+        let count = cropped
+            .ok_or_else(|| node.error(format!("the pads ({before}, {after}) crop more than axis {axis} of {} has", x.ty())))?;
         ranges[axis] = SliceAxis { start: if count == 0 { 0 } else { crop(before) }, step: 1, count };
         added.push((before.max(0) as usize, after.max(0) as usize));
     }

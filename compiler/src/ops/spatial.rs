@@ -69,7 +69,9 @@ pub(super) fn positive(node: &NodeContext<'_, '_>, name: &str, rank: usize) -> R
     let positive = |&value: &i64| usize::try_from(value).ok().filter(|&value| value > 0 && value <= u32::MAX as usize);
     values
         .iter()
-        .map(|value| positive(value).ok_or_else(|| node.error(format!("attribute '{name}' holds {value}, which is not a positive extent"))))
+        .map(|value| {
+            positive(value).ok_or_else(|| node.error(format!("attribute '{name}' holds {value}, which is not a positive extent")))
+        })
         .collect()
 }
 

@@ -69,7 +69,12 @@ pub static LINEAR_ATTENTION: OpDef = OpDef {
         let [batch, length, _, size] = *q.shape().dims() else { unreachable!("split has four axes") };
         let v_size = v.shape()[3];
         if k.shape().dims() != [batch, length, heads, size] || v.shape()[..3] != k.shape()[..3] || length > MAX_STEPS {
-            return Err(node.error(format!("the heads {}, {} and {} do not fit each other, or have more than {MAX_STEPS} steps", q.ty(), k.ty(), v.ty())));
+            return Err(node.error(format!(
+                "the heads {}, {} and {} do not fit each other, or have more than {MAX_STEPS} steps",
+                q.ty(),
+                k.ty(),
+                v.ty()
+            )));
         }
         let decay = if rule.starts_with("gated") { Some(per_step(node, node.input(4)?, batch, length)?.exp()) } else { None };
         let rate = if rule.ends_with("delta") { Some(per_step(node, node.input(5)?, batch, length)?) } else { None };
@@ -89,7 +94,8 @@ pub static LINEAR_ATTENTION: OpDef = OpDef {
                 state = state * at(decay, step, [batch, heads, (width / heads).max(1), 1]);
             }
             if let Some(rate) = rate {
-                let read = state.contract(key.reshape([batch, heads, size]), "bhdm", "bhd", "bhm").reshape([batch, heads, 1, v_size]);
+                let read =
+                    state.contract(key.reshape([batch, heads, size]), "bhdm", "bhd", "bhm").reshape([batch, heads, 1, v_size]);
                 value = (value - read) * at(rate, step, [batch, rate.shape()[2], 1, 1]);
             }
             state = state + key * value;
@@ -120,5 +126,9 @@ fn split<'b>(node: &NodeContext<'_, 'b>, x: Wire<'b>, heads: usize) -> Result<Wi
 /// A factor of each step, in f32.
 fn per_step<'b>(node: &NodeContext<'_, 'b>, x: Wire<'b>, batch: usize, length: usize) -> Result<Wire<'b>> {
     let shape = x.shape();
-    if shape.rank() == 3 && shape[..2] == [batch, length] { Ok(x.cast(DType::F32)) } else { Err(node.error(format!("a factor of each step has shape {shape}"))) }
+    if shape.rank() == 3 && shape[..2] == [batch, length] {
+        Ok(x.cast(DType::F32))
+    } else {
+        Err(node.error(format!("a factor of each step has shape {shape}")))
+    }
 }

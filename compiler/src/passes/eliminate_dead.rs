@@ -9,8 +9,7 @@
 use super::Pass;
 use crate::graph::edit::Edit;
 
-pub static PASS: Pass =
-    Pass { name: "eliminate-dead", doc: "remove nodes whose result nobody uses", required: false, run };
+pub static PASS: Pass = Pass { name: "eliminate-dead", doc: "remove nodes whose result nobody uses", required: false, run };
 
 fn run(edit: &mut Edit) {
     for id in edit.order().into_iter().rev() {

@@ -12,8 +12,7 @@ use super::Pass;
 use crate::graph::edit::Edit;
 use crate::graph::interp;
 
-pub static PASS: Pass =
-    Pass { name: "fold-constants", doc: "compute nodes whose operands are constants", required: false, run };
+pub static PASS: Pass = Pass { name: "fold-constants", doc: "compute nodes whose operands are constants", required: false, run };
 
 fn run(edit: &mut Edit) {
     for id in edit.order() {

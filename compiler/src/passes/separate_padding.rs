@@ -12,7 +12,8 @@ use super::Pass;
 use crate::graph::edit::Edit;
 use crate::graph::{Conv, Op, PadMode};
 
-pub static PASS: Pass = Pass { name: "separate-padding", doc: "write padded operands of convolutions once", required: false, run };
+pub static PASS: Pass =
+    Pass { name: "separate-padding", doc: "write padded operands of convolutions once", required: false, run };
 
 fn run(edit: &mut Edit) {
     for id in edit.order() {

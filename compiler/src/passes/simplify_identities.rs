@@ -127,7 +127,13 @@ fn with_constant(function: BinaryFn, dtype: DType, x: ValueId, constant: Number)
         (Number::Float(_), _) => false,
     };
     let identity = match function {
-        BinaryFn::Add => if float { is(-0.0) } else { is(0.0) },
+        BinaryFn::Add => {
+            if float {
+                is(-0.0)
+            } else {
+                is(0.0)
+            }
+        }
         BinaryFn::Sub | BinaryFn::Shl | BinaryFn::Shr => is(0.0),
         BinaryFn::Mul | BinaryFn::Div | BinaryFn::Pow => is(1.0),
         BinaryFn::Min => is(f64::INFINITY) && float,

@@ -197,7 +197,9 @@ fn transposed_operand(graph: &Graph, contraction: &Contraction, node: &Node) -> 
 /// A contraction writes its result in any order of axes.
 fn transpose_result(edit: &Edit, node: &Node) -> Option<Simpler> {
     let Op::Transpose(permutation) = &node.op else { return None };
-    let (_, Node { op: Op::Contract(contraction), operands, .. }) = edit.graph().definition(node.operands[0])? else { return None };
+    let (_, Node { op: Op::Contract(contraction), operands, .. }) = edit.graph().definition(node.operands[0])? else {
+        return None;
+    };
     if !edit.has_one_user(node.operands[0]) {
         return None;
     }

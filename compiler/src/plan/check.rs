@@ -156,7 +156,12 @@ fn check_overlaps(program: &Program, plan: &MemoryPlan, touched: &[Touched], pro
                     && range == theirs
                     && writes_over_in_step(program, plan, kernel, other, born);
                 if !in_place {
-                    problems.push(format!("kernel {} writes '{}' over '{}', which is live", kernel.name, name(born), name(other)));
+                    problems.push(format!(
+                        "kernel {} writes '{}' over '{}', which is live",
+                        kernel.name,
+                        name(born),
+                        name(other)
+                    ));
                 }
             }
             live.insert(born);

@@ -4,11 +4,15 @@ use mcc_support::EntityMap;
 
 use super::live::Live;
 use crate::decisions::Layout;
-use crate::loops::{AxisId, AxisKind, BufferId, Expr, ExprId, Kernel, Program, Role, Stmt};
 use crate::loops::sites;
+use crate::loops::{AxisId, AxisKind, BufferId, Expr, ExprId, Kernel, Program, Role, Stmt};
 
 /// Live buffers, those that share their bytes together; a group's buffers live one after the other.
-pub fn groups(program: &Program, layouts: &EntityMap<BufferId, Layout>, lives: &EntityMap<BufferId, Option<Live>>) -> Vec<Vec<BufferId>> {
+pub fn groups(
+    program: &Program,
+    layouts: &EntityMap<BufferId, Layout>,
+    lives: &EntityMap<BufferId, Option<Live>>,
+) -> Vec<Vec<BufferId>> {
     let mut groups: Vec<Vec<BufferId>> = Vec::new();
     let mut group_of: EntityMap<BufferId, Option<usize>> = EntityMap::filled(program.buffers.len(), None);
     for (place, kernel) in program.kernels.iter().enumerate() {

@@ -2,8 +2,8 @@
 
 use mcc_support::EntityMap;
 
-use crate::loops::{BufferId, Program, Role};
 use crate::loops::sites;
+use crate::loops::{BufferId, Program, Role};
 
 /// From the first kernel that touches a buffer to the last, by place in the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -28,8 +28,14 @@ pub enum Place {
     /// The caller's, by its place in the model's inputs.
     Input(usize),
     Output(usize),
-    Weights { offset: usize, size_bytes: usize },
-    Arena { offset: usize, size_bytes: usize },
+    Weights {
+        offset: usize,
+        size_bytes: usize,
+    },
+    Arena {
+        offset: usize,
+        size_bytes: usize,
+    },
 }
 
 #[derive(Clone, PartialEq, Debug)]
@@ -68,7 +74,8 @@ pub fn plan(program: &Program, layouts: &EntityMap<BufferId, Layout>) -> MemoryP
     let placed = place::place(&blocks);
     for (group, &offset) in groups.iter().zip(&placed.offsets) {
         for &id in group {
-            places[id] = Place::Arena { offset: header_bytes + offset, size_bytes: size_bytes(&program.buffers[id], &layouts[id]) };
+            places[id] =
+                Place::Arena { offset: header_bytes + offset, size_bytes: size_bytes(&program.buffers[id], &layouts[id]) };
         }
     }
     for (id, buffer) in program.buffers.iter() {

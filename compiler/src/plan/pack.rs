@@ -6,8 +6,8 @@ use mcc_support::{DType, EntityMap, Tensor};
 
 use super::{ALIGN_BYTES, Place};
 use crate::decisions::Layout;
-use crate::loops::{BufferId, Program, Role};
 use crate::loops::sites;
+use crate::loops::{BufferId, Program, Role};
 
 /// The bytes of a tensor in a layout.
 pub fn pack(tensor: &Tensor, layout: &Layout) -> Vec<u8> {
@@ -93,9 +93,7 @@ mod tests {
     #[test]
     fn packed_elements_lie_where_the_layout_says() {
         let coordinate = |dim, divide, modulo| Coordinate { dim, divide, modulo };
-        let panels = Layout {
-            coordinates: vec![coordinate(0, 4, None), coordinate(1, 1, None), coordinate(0, 1, Some(4))],
-        };
+        let panels = Layout { coordinates: vec![coordinate(0, 4, None), coordinate(1, 1, None), coordinate(0, 1, Some(4))] };
         let elements: Vec<f32> = (1..=30).map(|value| value as f32).collect();
         let tensor = Tensor::from_elements([6, 5].to_vec(), &elements);
         for layout in [panels, Layout::permuted(&[1, 0]), Layout::row_major(2)] {

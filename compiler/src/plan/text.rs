@@ -29,8 +29,15 @@ pub fn print(program: &Program, plan: &MemoryPlan) -> String {
     for (_, row) in &rows {
         let line = format!(
             "  {:a$}  {:b$}  {:c$}  {:>d$}  {}",
-            row[0], row[1], row[2], row[3], row[4],
-            a = widths[0], b = widths[1], c = widths[2], d = widths[3]
+            row[0],
+            row[1],
+            row[2],
+            row[3],
+            row[4],
+            a = widths[0],
+            b = widths[1],
+            c = widths[2],
+            d = widths[3]
         );
         writeln!(text, "{}", line.trim_end()).expect("a string takes all text");
     }

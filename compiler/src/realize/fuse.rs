@@ -118,7 +118,8 @@ impl Fuser {
 
     fn slot(&self, name: &str) -> Result<usize> {
         self.by_name.get(name).copied().ok_or_else(|| {
-            Error::new(format!("there is no kernel '{name}'")).help("a fusion names kernels of the lowered program; its result has the consumer's name")
+            Error::new(format!("there is no kernel '{name}'"))
+                .help("a fusion names kernels of the lowered program; its result has the consumer's name")
         })
     }
 
@@ -183,7 +184,8 @@ impl Fuser {
 
     /// Kernels that read what a kernel writes, in the order of their slots.
     pub fn consumers(&self, slot: usize) -> BTreeSet<usize> {
-        let mut consumers: BTreeSet<usize> = self.writes(slot).iter().flat_map(|&buffer| &self.readers[buffer]).copied().collect();
+        let mut consumers: BTreeSet<usize> =
+            self.writes(slot).iter().flat_map(|&buffer| &self.readers[buffer]).copied().collect();
         consumers.remove(&slot);
         consumers
     }
@@ -358,4 +360,3 @@ fn ensure_sole_writer(fuser: &Fuser, buffer: BufferId, producer: usize) -> Resul
     );
     Ok(())
 }
-

@@ -28,7 +28,10 @@ pub fn realize(program: &Program, decisions: &Decisions) -> Result<Realized> {
         }
     }
     for name in decisions.kernels.keys() {
-        ensure!(program.kernels.iter().any(|kernel| kernel.name == *name), "a schedule is for kernel '{name}', which is not there");
+        ensure!(
+            program.kernels.iter().any(|kernel| kernel.name == *name),
+            "a schedule is for kernel '{name}', which is not there"
+        );
     }
     let layouts = layouts(&program, &decisions.layouts)?;
     let plan = plan::plan(&program, &layouts);

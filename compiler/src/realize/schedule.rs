@@ -234,11 +234,8 @@ fn sink(body: &[Stmt], axis: AxisId, inside: AxisId, axes: &EntityMap<AxisId, Ax
     match body {
         [Stmt::Loop { axis: inner, body }] => {
             may_swap(axes, axis, *inner)?;
-            let body = if *inner == inside {
-                vec![Stmt::Loop { axis, body: body.clone() }]
-            } else {
-                sink(body, axis, inside, axes)?
-            };
+            let body =
+                if *inner == inside { vec![Stmt::Loop { axis, body: body.clone() }] } else { sink(body, axis, inside, axes)? };
             Ok(vec![Stmt::Loop { axis: *inner, body }])
         }
         _ => bail!("axis {} is not nested perfectly around {}", axes[axis].name, axes[inside].name),
@@ -289,7 +286,11 @@ mod tests {
 
     /// What `sample` loads and stores; the latter in this role.
     fn buffers(role: Role) -> EntityMap<BufferId, Buffer> {
-        let buffer = |name: &str, shape: [usize; 2], role| Buffer { name: name.into(), ty: TensorType::new(DType::F32, shape.to_vec()), role };
+        let buffer = |name: &str, shape: [usize; 2], role| Buffer {
+            name: name.into(),
+            ty: TensorType::new(DType::F32, shape.to_vec()),
+            role,
+        };
         [buffer("b0", [7, 3], Role::Input(0)), buffer("b1", [7, 5], role)].into_iter().collect()
     }
 

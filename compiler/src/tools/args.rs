@@ -26,7 +26,11 @@ Examples:
   mcc check digits.onnx                               all that stops a compile";
 
 #[derive(Parser, Debug)]
-#[command(name = "mcc", version, about = "Ahead-of-time compiler for neural networks: an ONNX model becomes an object file and a C header")]
+#[command(
+    name = "mcc",
+    version,
+    about = "Ahead-of-time compiler for neural networks: an ONNX model becomes an object file and a C header"
+)]
 #[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, max_term_width = 110)]
 struct Cli {
     #[command(subcommand)]
@@ -349,10 +353,16 @@ fn constant(text: &str, declared: Option<&DeclaredType>, given: Option<Shape>) -
         Some(shape) => bail!("the input is {}{shape}, {} numbers are given", declared.dtype, numbers.len()),
         None => match declared.dims.as_deref() {
             Some([_]) => Shape::new([numbers.len()]),
-            Some(dims) if numbers.len() == 1 && dims.iter().all(|dim| !matches!(dim, DeclaredDim::Known(known) if *known != 1)) => {
+            Some(dims)
+                if numbers.len() == 1 && dims.iter().all(|dim| !matches!(dim, DeclaredDim::Known(known) if *known != 1)) =>
+            {
                 Shape::new(vec![1; dims.len()])
             }
-            _ => return Err(Error::new(format!("the shape of the input, {declared}, is not known")).help("give a --shape or a .npy file")),
+            _ => {
+                return Err(
+                    Error::new(format!("the shape of the input, {declared}, is not known")).help("give a --shape or a .npy file")
+                );
+            }
         },
     };
     Ok(Tensor::from_numbers(TensorType::new(declared.dtype, shape), numbers))

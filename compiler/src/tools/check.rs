@@ -31,7 +31,10 @@ fn grouped(errors: &[Error]) -> Vec<Error> {
     for error in errors {
         let rest = Error { node: None, ..error.clone() };
         let name = error.node.as_ref().map(|node| format!("'{}'", node.name));
-        match groups.iter_mut().find(|(first, names)| Error { node: None, ..first.clone() } == rest && !names.is_empty() && name.is_some()) {
+        match groups
+            .iter_mut()
+            .find(|(first, names)| Error { node: None, ..first.clone() } == rest && !names.is_empty() && name.is_some())
+        {
             Some((_, names)) => names.extend(name),
             None => groups.push((error.clone(), name.into_iter().collect())),
         }

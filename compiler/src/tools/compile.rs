@@ -76,14 +76,17 @@ fn write(args: &CompileArgs, compilation: &Compilation) -> Result<()> {
     for (path, _) in &files {
         let place = || format!("in file '{}'", path.display());
         if path.canonicalize().is_ok_and(|path| read.contains(&path)) {
-            return Err(Error::new("an output would replace what the compile reads").context(place()).help("choose another place with -o"));
+            return Err(Error::new("an output would replace what the compile reads")
+                .context(place())
+                .help("choose another place with -o"));
         }
         ensure!(paths.insert(path), "two outputs are written to '{}'", path.display());
         if path.exists() && !path.is_file() {
             return Err(Error::new("this is not a file that can be replaced").context(place()));
         }
         if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder).map_err(|error| Error::new(format!("cannot make its folder: {error}")).context(place()))?;
+            std::fs::create_dir_all(folder)
+                .map_err(|error| Error::new(format!("cannot make its folder: {error}")).context(place()))?;
         }
     }
     files.iter().try_for_each(|(path, bytes)| file::write(path, bytes))
@@ -92,7 +95,8 @@ fn write(args: &CompileArgs, compilation: &Compilation) -> Result<()> {
 fn summary(compilation: &Compilation) {
     let linked = compilation.linked();
     let sizes = linked.sizes;
-    let of_bound = if sizes.arena_lower_bound_bytes == 0 { 1.0 } else { sizes.arena_bytes as f64 / sizes.arena_lower_bound_bytes as f64 };
+    let of_bound =
+        if sizes.arena_lower_bound_bytes == 0 { 1.0 } else { sizes.arena_bytes as f64 / sizes.arena_lower_bound_bytes as f64 };
     report::note(&format!("{} for {}, CPU {}", compilation.name, compilation.machine.triple, compilation.machine.cpu.name));
     report::note(&format!("  arena    {} bytes ({of_bound:.2} of the least possible)", sizes.arena_bytes));
     report::note(&format!("  weights  {} bytes", sizes.weights_bytes));
@@ -143,7 +147,9 @@ mod tests {
 
     #[test]
     fn outputs_lie_beside_the_object() {
-        for (output, expected) in [(None, "net.o"), (Some("a.obj"), "a.obj"), (Some("build/"), "build/net.o"), (Some("b/a"), "b/a.o")] {
+        for (output, expected) in
+            [(None, "net.o"), (Some("a.obj"), "a.obj"), (Some("build/"), "build/net.o"), (Some("b/a"), "b/a.o")]
+        {
             assert_eq!(object_path(output.map(Path::new), "net"), Path::new(expected));
         }
         for (object, expected) in [("a.o", "liba.a"), ("build/net.o", "build/libnet.a"), ("b/a.lib", "b/a.lib"), ("a.a", "a.a")] {

@@ -57,7 +57,9 @@ impl Executable {
         let cpu_features = mcc_runtime::detect_cpu_features();
         let missing = linked.cpu_features & !cpu_features;
         if missing != 0 {
-            return Err(Error::new(format!("this CPU is not a {}", model.cpu.name)).help("choose one with --cpu, as --cpu native"));
+            return Err(
+                Error::new(format!("this CPU is not a {}", model.cpu.name)).help("choose one with --cpu, as --cpu native")
+            );
         }
         let (module, entry) = load_module(linked);
         let address = module.get_finalized_function(entry);

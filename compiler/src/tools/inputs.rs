@@ -15,7 +15,9 @@ pub fn from_arguments(arguments: &[String]) -> Result<BTreeMap<String, Tensor>> 
     let mut tensors = BTreeMap::new();
     for argument in arguments {
         let found = match argument.rsplit_once('=') {
-            _ if Path::new(argument).extension().is_some_and(|extension| extension == "npz") => npy::read_archive(Path::new(argument))?,
+            _ if Path::new(argument).extension().is_some_and(|extension| extension == "npz") => {
+                npy::read_archive(Path::new(argument))?
+            }
             Some((name, file)) if !name.is_empty() => vec![(name.to_string(), npy::read(Path::new(file))?)],
             _ => bail!("--input {argument}: NAME=FILE.npy or FILE.npz is needed"),
         };
@@ -35,7 +37,9 @@ struct IndexEntry {
 /// Inputs by name, from a folder with `index.json`.
 pub fn from_folder(folder: &Path) -> Result<BTreeMap<String, Tensor>> {
     let path = folder.join("index.json");
-    let wrong = |error: &dyn std::fmt::Display| Error::new(format!("cannot read the file: {error}")).context(format!("in file '{}'", path.display()));
+    let wrong = |error: &dyn std::fmt::Display| {
+        Error::new(format!("cannot read the file: {error}")).context(format!("in file '{}'", path.display()))
+    };
     let text = std::fs::read_to_string(&path).map_err(|error| wrong(&error))?;
     let index: Vec<IndexEntry> = serde_json::from_str(&text).map_err(|error| wrong(&error))?;
     index.into_iter().map(|entry| Ok((entry.name, npy::read(&folder.join(entry.file))?))).collect()

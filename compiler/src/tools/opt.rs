@@ -12,8 +12,8 @@ use super::args::OptArgs;
 
 pub fn opt(args: &OptArgs) -> Result<ExitCode> {
     let place = || format!("in file '{}'", args.file.display());
-    let text = fs::read_to_string(&args.file)
-        .map_err(|error| Error::new(format!("cannot read the file: {error}")).context(place()))?;
+    let text =
+        fs::read_to_string(&args.file).map_err(|error| Error::new(format!("cannot read the file: {error}")).context(place()))?;
     let mut graph = text::parse(&text).map_err(|error| error.context(place()))?;
     let mut options = passes::Options { fuel: args.fuel, verify: true, ..passes::Options::default() };
     for name in &args.run {

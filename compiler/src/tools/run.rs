@@ -87,8 +87,9 @@ fn summary(tensor: &Tensor) -> String {
 
 /// One `NAME.npy` per output, with an underscore for what file names should not hold.
 fn write(folder: &Path, names: &[&str], outputs: &[Tensor]) -> Result<()> {
-    fs::create_dir_all(folder)
-        .map_err(|error| Error::new(format!("cannot make the folder: {error}")).context(format!("in folder '{}'", folder.display())))?;
+    fs::create_dir_all(folder).map_err(|error| {
+        Error::new(format!("cannot make the folder: {error}")).context(format!("in folder '{}'", folder.display()))
+    })?;
     let mut taken = BTreeSet::new();
     for (name, tensor) in names.iter().zip(outputs) {
         let safe = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '_' };

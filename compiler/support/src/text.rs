@@ -21,9 +21,8 @@ pub enum Token {
     End,
 }
 
-const PUNCTUATION: [&str; 24] = [
-    "->", "..", "(", ")", "[", "]", "{", "}", "<", ">", ",", ":", "=", "+", "-", "*", "/", "|", "!", "?", "&", "^", "~", "#",
-];
+const PUNCTUATION: [&str; 24] =
+    ["->", "..", "(", ")", "[", "]", "{", "}", "<", ">", ",", ":", "=", "+", "-", "*", "/", "|", "!", "?", "&", "^", "~", "#"];
 
 /// Splits text into tokens and reads them one by one.
 #[derive(Clone, Debug)]
@@ -132,8 +131,9 @@ impl<'a> Lexer<'a> {
     pub fn int<T: TryFrom<i128>>(&mut self) -> Result<T> {
         let negative = self.eat("-")?;
         match self.next()? {
-            Token::Int(value) => T::try_from(if negative { -value } else { value })
-                .map_err(|_| self.error(format!("{value} does not fit here"))),
+            Token::Int(value) => {
+                T::try_from(if negative { -value } else { value }).map_err(|_| self.error(format!("{value} does not fit here")))
+            }
             other => Err(self.error(format!("expected an integer, found {other:?}"))),
         }
     }

@@ -136,7 +136,9 @@ mod tests {
     fn levels_grow_and_features_are_added() {
         let names = ["x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4"];
         let cpus: Vec<_> = names.iter().map(|name| cpu(Arch::X86_64, name).unwrap()).collect();
-        assert!(cpus.windows(2).all(|pair| pair[0].features.is_subset(&pair[1].features) && pair[0].features != pair[1].features));
+        assert!(
+            cpus.windows(2).all(|pair| pair[0].features.is_subset(&pair[1].features) && pair[0].features != pair[1].features)
+        );
         let vnni = cpu(Arch::X86_64, "x86-64-v4+avx512vnni").unwrap();
         assert!(vnni.features.contains("avx512vnni") && vnni.features.is_superset(&cpus[3].features));
         assert!(cpu(Arch::Aarch64, "cortex-a76").unwrap().features.contains("dotprod"));

@@ -17,8 +17,12 @@ pub fn disassemble(arch: Arch, code: &Code) -> String {
     let mut out = String::new();
     for (range, text) in instructions {
         let bytes: String = code.bytes[range.clone()].iter().map(|byte| format!("{byte:02x}")).collect();
-        let symbols: Vec<&str> =
-            code.relocs.iter().filter(|reloc| range.contains(&(reloc.offset as usize))).map(|reloc| reloc.symbol.as_str()).collect();
+        let symbols: Vec<&str> = code
+            .relocs
+            .iter()
+            .filter(|reloc| range.contains(&(reloc.offset as usize)))
+            .map(|reloc| reloc.symbol.as_str())
+            .collect();
         let symbols = if symbols.is_empty() { String::new() } else { format!(" ; {}", symbols.join(", ")) };
         let _ = writeln!(out, "{:6x}  {bytes:width$}  {text}{symbols}", range.start, width = 2 * width);
     }

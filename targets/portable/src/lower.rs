@@ -5,8 +5,8 @@
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{
-    self, AbiParam, BlockArg, ExtFuncData, ExternalName, FuncRef, GlobalValueData, InstBuilder, Signature, StackSlot, StackSlotData,
-    StackSlotKind, UserExternalName, Value, types,
+    self, AbiParam, BlockArg, ExtFuncData, ExternalName, FuncRef, GlobalValueData, InstBuilder, Signature, StackSlot,
+    StackSlotData, StackSlotKind, UserExternalName, Value, types,
 };
 use cranelift_codegen::isa::{CallConv, TargetFrontendConfig};
 use cranelift_frontend::FunctionBuilder;
@@ -89,7 +89,13 @@ pub(crate) struct Lower<'a, 'b> {
 }
 
 /// Lowers a kernel into an empty function.
-pub(crate) fn lower(kernel: &Kernel, cpu: &Cpu, frontend: TargetFrontendConfig, call_conv: CallConv, builder: FunctionBuilder) -> Symbols {
+pub(crate) fn lower(
+    kernel: &Kernel,
+    cpu: &Cpu,
+    frontend: TargetFrontendConfig,
+    call_conv: CallConv,
+    builder: FunctionBuilder,
+) -> Symbols {
     let count = kernel.types.len();
     let mut lower = Lower {
         kernel,

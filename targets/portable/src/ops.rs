@@ -222,7 +222,11 @@ impl Lower<'_, '_> {
                 return values[0];
             }
             let value = self.builder.ins().extractlane(values[0], *lane);
-            return if matches!(ty, Type::Mask { .. }) { self.builder.ins().icmp_imm_s(IntCC::NotEqual, value, 0) } else { value };
+            return if matches!(ty, Type::Mask { .. }) {
+                self.builder.ins().icmp_imm_s(IntCC::NotEqual, value, 0)
+            } else {
+                value
+            };
         }
         if ty.lanes() == 1 {
             return values[0];
@@ -246,9 +250,12 @@ impl Lower<'_, '_> {
     pub fn pack(&mut self, ty: ir::Type, lanes: &[Value]) -> Value {
         // Cranelift puts only wide lanes into a vector of zeros on x86.
         let is_wide = ty.lane_bits() >= 32;
-        let first = if is_wide { self.builder.ins().scalar_to_vector(ty, lanes[0]) } else { self.builder.ins().splat(ty, lanes[0]) };
-        lanes.iter().enumerate().skip(1).fold(first, |vector, (index, &lane)| {
-            self.builder.ins().insertlane(vector, lane, index as u8)
-        })
+        let first =
+            if is_wide { self.builder.ins().scalar_to_vector(ty, lanes[0]) } else { self.builder.ins().splat(ty, lanes[0]) };
+        lanes
+            .iter()
+            .enumerate()
+            .skip(1)
+            .fold(first, |vector, (index, &lane)| self.builder.ins().insertlane(vector, lane, index as u8))
     }
 }

@@ -83,10 +83,14 @@ impl Case {
             let at = pairs.clone().position(differs)?;
             let [a, b] = [&expected.buffers[index], &found.buffers[index]].map(|bytes| hex(&bytes[at * size..(at + 1) * size]));
             let place = format!("lane {at} ({}) of buffer {index}", buffer.lane.name());
-            let inputs: Vec<_> = self.buffers.iter().map(|buffer| {
-                let size = buffer.lane.bytes() as usize;
-                buffer.bytes.get(at * size..(at + 1) * size).map_or_else(|| "-".to_string(), hex)
-            }).collect();
+            let inputs: Vec<_> = self
+                .buffers
+                .iter()
+                .map(|buffer| {
+                    let size = buffer.lane.bytes() as usize;
+                    buffer.bytes.get(at * size..(at + 1) * size).map_or_else(|| "-".to_string(), hex)
+                })
+                .collect();
             let inputs = inputs.join(" ");
             Some(format!("{}: {place} is {b}, not {a}; the buffers held {inputs} there\n{}", self.name, self.text()))
         })

@@ -21,7 +21,8 @@ const ROUNDS: i64 = 192;
 /// The types of one lane and those of which the facts have vectors.
 fn types(facts: &Facts) -> Vec<Type> {
     let lanes: Vec<u8> = std::iter::once(1).chain(2..=64).collect();
-    let has = |lane: Lane, lanes: u8| lanes == 1 || facts.supported.iter().any(|&(_, found, count)| (found, count) == (lane, lanes));
+    let has =
+        |lane: Lane, lanes: u8| lanes == 1 || facts.supported.iter().any(|&(_, found, count)| (found, count) == (lane, lanes));
     let data = lanes.iter().flat_map(|&lanes| Lane::ALL.map(|lane| (lane, lanes))).filter(|&(lane, lanes)| has(lane, lanes));
     let mut types: Vec<_> = data.map(|(lane, lanes)| Type::Data { lane, lanes }).collect();
     let masks: Vec<_> = types.iter().filter(|ty| !ty.lane().is_float()).map(|ty| ty.mask()).collect();
@@ -47,7 +48,8 @@ fn candidates(types: &[Type], result: Type) -> Vec<Vec<Type>> {
 /// Everything that the target computes from registers; what that is, the verifier says.
 pub fn signatures(facts: &Facts) -> Vec<Signature> {
     let types = types(facts);
-    let ops: Vec<Op> = OPERATIONS.iter().map(|(_, op)| op.clone()).chain([Op::Extract(0), Op::Extract(1), Op::Extract(15)]).collect();
+    let ops: Vec<Op> =
+        OPERATIONS.iter().map(|(_, op)| op.clone()).chain([Op::Extract(0), Op::Extract(1), Op::Extract(15)]).collect();
     let mut signatures = Vec::new();
     for &result in &types {
         for args in candidates(&types, result) {
@@ -100,7 +102,8 @@ fn kernel(signature: &Signature) -> Kernel {
     let count = signature.args.len();
     let buffers: Vec<_> = (0..=count).map(|index| builder.load_ptr(Address::new(table, 8 * index as i64))).collect();
     builder.for_loop(Operand::Reg(begin), Operand::Reg(end), 1, &[], |builder, index, _| {
-        let at = |buffer: usize, ty: Type| Address { base: buffers[buffer], terms: vec![(index, size_bytes(ty))], displacement: 0 };
+        let at =
+            |buffer: usize, ty: Type| Address { base: buffers[buffer], terms: vec![(index, size_bytes(ty))], displacement: 0 };
         let args: Vec<_> = (0..count)
             .map(|arg| {
                 let ty = signature.args[arg];
@@ -122,11 +125,19 @@ pub fn instructions(facts: &Facts) -> Vec<Case> {
         .map(|(index, signature)| {
             let mut random = Random::new(index as u64);
             let kernel = kernel(signature);
-            let mut buffers: Vec<_> = signature.args.iter().map(|&ty| {
-                let ty = storage(ty);
-                let count = usize::from(ty.lanes()) * ROUNDS as usize;
-                Buffer { bytes: values::lanes(&mut random, ty.lane(), count), align_bytes: ty.lane().bytes() as usize, lane: ty.lane() }
-            }).collect();
+            let mut buffers: Vec<_> = signature
+                .args
+                .iter()
+                .map(|&ty| {
+                    let ty = storage(ty);
+                    let count = usize::from(ty.lanes()) * ROUNDS as usize;
+                    Buffer {
+                        bytes: values::lanes(&mut random, ty.lane(), count),
+                        align_bytes: ty.lane().bytes() as usize,
+                        lane: ty.lane(),
+                    }
+                })
+                .collect();
             let result = storage(signature.result);
             let lane = if keeps_bits(&signature.op) { int_of(result.lane()) } else { result.lane() };
             let size = size_bytes(result) as usize * ROUNDS as usize;

@@ -28,8 +28,16 @@ pub fn check(target: &dyn Target, cpu: &Cpu, random_kernels: usize) {
     cases.extend((0..random_kernels).map(|seed| random_case(&signatures, seed as u64)));
     let expected: Vec<_> = cases.iter().map(|case| case.interpret(&facts)).collect();
     let found = machine::run(target, cpu, &cases);
-    let faults: Vec<_> = cases.iter().zip(&expected).zip(&found).filter_map(|((case, expected), found)| case.compare(expected, found)).collect();
+    let faults: Vec<_> =
+        cases.iter().zip(&expected).zip(&found).filter_map(|((case, expected), found)| case.compare(expected, found)).collect();
     let shown: Vec<_> = faults.iter().take(3).cloned().collect();
     let count = faults.len();
-    assert!(faults.is_empty(), "{} for {}: {count} of {} cases differ\n{}", target.name(), cpu.name, cases.len(), shown.join("\n"));
+    assert!(
+        faults.is_empty(),
+        "{} for {}: {count} of {} cases differ\n{}",
+        target.name(),
+        cpu.name,
+        cases.len(),
+        shown.join("\n")
+    );
 }

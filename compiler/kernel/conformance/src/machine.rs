@@ -69,7 +69,11 @@ pub(crate) fn run(target: &dyn Target, cpu: &Cpu, cases: &[Case]) -> Vec<Outcome
     if cpu.windows_abi {
         build.arg("-DKERNEL_ABI=__attribute__((ms_abi))");
     }
-    build.args(["-O1", "-fno-stack-protector", "-fPIE", "-static-pie", "-Wl,-z,text", "-o"]).arg(path("program")).arg(path("main.c")).arg(path("cases.s"));
+    build
+        .args(["-O1", "-fno-stack-protector", "-fPIE", "-static-pie", "-Wl,-z,text", "-o"])
+        .arg(path("program"))
+        .arg(path("main.c"))
+        .arg(path("cases.s"));
     let built = execute(&mut build, tools.help);
     assert!(built.status.success(), "{}: {}", tools.compiler, String::from_utf8_lossy(&built.stderr));
     let mut command = match tools.emulator {

@@ -41,7 +41,8 @@ pub fn random_kernel(signatures: &[Signature], seed: u64) -> Kernel {
     let table = builder.param(0);
     let buffers = (0..2 * Lane::ALL.len()).map(|index| builder.load_ptr(Address::new(table, 8 * index as i64))).collect();
     let pool = vec![builder.param(1), builder.param(2)];
-    let mut generator = Generator { random: Random::new(seed), signatures, builder, pool, buffers, indices: Vec::new(), depth: 0 };
+    let mut generator =
+        Generator { random: Random::new(seed), signatures, builder, pool, buffers, indices: Vec::new(), depth: 0 };
     // More than fit the registers of any machine, now and then.
     let size = 4 + generator.random.below(120);
     generator.statements(size);

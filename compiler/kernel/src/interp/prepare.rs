@@ -34,25 +34,85 @@ pub(super) enum Bound {
 
 #[derive(Debug)]
 pub(super) enum Step {
-    Const { to: Place, lanes: usize, bits: u64 },
+    Const {
+        to: Place,
+        lanes: usize,
+        bits: u64,
+    },
     /// Keeps the low bits of what the function gives.
-    Unary { function: Unary, to: Place, lanes: usize, bits: u32, a: Lanes },
-    Binary { function: Binary, to: Place, lanes: usize, a: Lanes, b: Lanes },
-    Ternary { function: Ternary, to: Place, lanes: usize, a: Lanes, b: Lanes, c: Lanes },
+    Unary {
+        function: Unary,
+        to: Place,
+        lanes: usize,
+        bits: u32,
+        a: Lanes,
+    },
+    Binary {
+        function: Binary,
+        to: Place,
+        lanes: usize,
+        a: Lanes,
+        b: Lanes,
+    },
+    Ternary {
+        function: Ternary,
+        to: Place,
+        lanes: usize,
+        a: Lanes,
+        b: Lanes,
+        c: Lanes,
+    },
     /// `(to, from, lanes)`, all at once.
     Move(Vec<(Place, Place, usize)>),
-    Lea { to: Place, access: Access },
-    Load { to: Place, lanes: usize, lane_bytes: usize, access: Access },
-    Store { from: Place, lanes: usize, lane_bytes: usize, access: Access },
-    SlotAddr { to: Place, slot: usize },
-    SymbolAddr { to: Place, symbol: usize },
-    Call { symbol: usize, args: Vec<Place>, to: Option<Place> },
-    CallPtr { function: Place, args: Vec<Place>, to: Option<Place> },
+    Lea {
+        to: Place,
+        access: Access,
+    },
+    Load {
+        to: Place,
+        lanes: usize,
+        lane_bytes: usize,
+        access: Access,
+    },
+    Store {
+        from: Place,
+        lanes: usize,
+        lane_bytes: usize,
+        access: Access,
+    },
+    SlotAddr {
+        to: Place,
+        slot: usize,
+    },
+    SymbolAddr {
+        to: Place,
+        symbol: usize,
+    },
+    Call {
+        symbol: usize,
+        args: Vec<Place>,
+        to: Option<Place>,
+    },
+    CallPtr {
+        function: Place,
+        args: Vec<Place>,
+        to: Option<Place>,
+    },
     Jump(usize),
-    JumpUnless { cond: Place, target: usize },
+    JumpUnless {
+        cond: Place,
+        target: usize,
+    },
     /// Leaves a loop where the index has reached the end.
-    JumpFrom { index: Place, end: Bound, target: usize },
-    Advance { index: Place, step: i64 },
+    JumpFrom {
+        index: Place,
+        end: Bound,
+        target: usize,
+    },
+    Advance {
+        index: Place,
+        step: i64,
+    },
 }
 
 #[derive(Debug)]

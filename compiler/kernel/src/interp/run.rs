@@ -1,8 +1,8 @@
 //! Runs prepared kernels.
 
+use super::Program;
 use super::memory::{Memory, Pointer};
 use super::prepare::{Access, Bound, Place, Prepared, Step};
-use super::Program;
 use crate::ir::{Block, Node, Op, VReg};
 use crate::text;
 
@@ -28,7 +28,8 @@ fn call_nested(program: &Program, index: usize, memory: &mut Memory, args: &[u64
         frame[place] = arg;
     }
     let outer = memory.count();
-    let slots = prepared.kernel.slots.iter().map(|slot| memory.alloc(slot.size_bytes as usize, slot.align_bytes as usize)).collect();
+    let slots =
+        prepared.kernel.slots.iter().map(|slot| memory.alloc(slot.size_bytes as usize, slot.align_bytes as usize)).collect();
     let mut machine = Machine { program, prepared, frame, slots, depth, scratch: Vec::new() };
     let mut position = 0;
     while let Some(step) = prepared.steps.get(position) {

@@ -8,8 +8,8 @@ use super::choose;
 use crate::decisions::Layout;
 use crate::graph::build::{Builder, Wire};
 use crate::graph::{Conv, ReduceFn, UnaryFn};
-use crate::loops::{Program, interp};
 use crate::loops::lower::lower;
+use crate::loops::{Program, interp};
 use crate::plan;
 use crate::realize::fuse::fuse;
 
@@ -41,7 +41,10 @@ fn gelu(x: Wire<'_>) -> Wire<'_> {
 }
 
 fn conv_3x3<'b>(x: Wire<'b>, w: Wire<'b>) -> Wire<'b> {
-    x.conv(w, Conv { strides: vec![1, 1], dilations: vec![1, 1], pads: vec![(1, 1), (1, 1)], input_dilations: vec![1, 1], groups: 1 })
+    x.conv(
+        w,
+        Conv { strides: vec![1, 1], dilations: vec![1, 1], pads: vec![(1, 1), (1, 1)], input_dilations: vec![1, 1], groups: 1 },
+    )
 }
 
 /// Each model with the kernels that are left of it.
@@ -79,7 +82,11 @@ const MODELS: &[(&str, Build, &[&str])] = &[
         },
         &["k001_contract_add", "k006_div_erf_add_mul"],
     ),
-    ("softmax along rows is one tree", |b| b.output("y", softmax(input(b, "x", &[2, 3, 5, 7]), 3)), &["k006_reduce_max_sub_exp_reduce_sum_div"]),
+    (
+        "softmax along rows is one tree",
+        |b| b.output("y", softmax(input(b, "x", &[2, 3, 5, 7]), 3)),
+        &["k006_reduce_max_sub_exp_reduce_sum_div"],
+    ),
     (
         "so is a layer norm",
         |b| {
@@ -92,7 +99,9 @@ const MODELS: &[(&str, Build, &[&str])] = &[
         "heads are addresses, not copies",
         |b| {
             let x = input(b, "x", &[2, 5, 8]);
-            let project = |name: &str| x.contract(input(b, name, &[8, 8]), "bsk", "kn", "bsn").reshape([2, 5, 2, 4].to_vec()).transpose(&[0, 2, 1, 3]);
+            let project = |name: &str| {
+                x.contract(input(b, name, &[8, 8]), "bsk", "kn", "bsn").reshape([2, 5, 2, 4].to_vec()).transpose(&[0, 2, 1, 3])
+            };
             let (q, k, v) = (project("wq"), project("wk"), project("wv"));
             let scores = softmax(q.contract(k.transpose(&[0, 1, 3, 2]), "bhsd", "bhdt", "bhst") * 0.5, 3);
             let mixed = scores.contract(v, "bhst", "bhtd", "bhsd").transpose(&[0, 2, 1, 3]).reshape([2, 5, 8].to_vec());
@@ -125,7 +134,13 @@ const MODELS: &[(&str, Build, &[&str])] = &[
         |b| {
             let weights: Vec<f32> = (0..96).map(|value| value as f32 / 96.0).collect();
             let w = b.constant(Tensor::from_elements([6, 4, 2, 2].to_vec(), &weights));
-            let conv = Conv { strides: vec![2, 2], dilations: vec![1, 1], pads: vec![(0, 0); 2], input_dilations: vec![1, 1], groups: 1 };
+            let conv = Conv {
+                strides: vec![2, 2],
+                dilations: vec![1, 1],
+                pads: vec![(0, 0); 2],
+                input_dilations: vec![1, 1],
+                groups: 1,
+            };
             let tokens = input(b, "x", &[1, 4, 6, 6]).conv(w, conv).reshape([1, 6, 9].to_vec()).transpose(&[0, 2, 1]);
             b.output("y", layer_norm(tokens + input(b, "position", &[9, 6]), input(b, "scale", &[6]), input(b, "bias", &[6])));
         },
@@ -163,7 +178,8 @@ fn small_models_are_fused_as_expected() {
         assert_eq!(fuse(&lowered, &fusions).expect(what), fused, "{what}: carried out again");
         let layouts = fused.buffers.values().map(|buffer| Layout::row_major(buffer.ty.rank())).collect();
         let mut random = Random::new(1);
-        let inputs: Vec<Tensor> = lowered.inputs.iter().map(|&(_, input)| random_tensor(&mut random, &lowered.buffers[input].ty)).collect();
+        let inputs: Vec<Tensor> =
+            lowered.inputs.iter().map(|&(_, input)| random_tensor(&mut random, &lowered.buffers[input].ty)).collect();
         let outputs = [&lowered, &fused].map(|program| interp::run(program, &inputs).expect(what));
         assert_eq!(outputs[0], outputs[1], "{what}: the results changed");
         let plan = plan::plan(&fused, &layouts);

@@ -128,7 +128,8 @@ pub fn gather_elements(axis: usize, data: &Tensor, indices: &Tensor) -> Tensor {
     let mut taken = indices.numbers();
     indices.shape().for_each_index(|index| {
         let along = wrap_index(taken.next().expect("one for each index"), data.shape()[axis]);
-        let offset = |(at, (&index, &stride)): (usize, (&usize, &usize))| if at == axis { along * stride } else { index * stride };
+        let offset =
+            |(at, (&index, &stride)): (usize, (&usize, &usize))| if at == axis { along * stride } else { index * stride };
         let offset: usize = index.iter().zip(&strides).enumerate().map(offset).sum();
         result.extend_from_slice(&source[offset * size..][..size]);
     });

@@ -123,8 +123,8 @@ fn conv_in<N: Product>(conv: &Conv, x: &Tensor, weights: &Tensor, ty: &TensorTyp
     kernel.for_each_index(|index| {
         let pairs: Vec<Vec<Tap>> = (0..kernel.rank())
             .map(|axis| {
-                let position = i128::from(index[axis] as u64) * i128::from(conv.dilations[axis] as u64)
-                    - i128::from(conv.pads[axis].0);
+                let position =
+                    i128::from(index[axis] as u64) * i128::from(conv.dilations[axis] as u64) - i128::from(conv.pads[axis].0);
                 taps(spatial_out[axis], spatial_in[axis], position, conv.strides[axis], conv.input_dilations[axis])
             })
             .collect();

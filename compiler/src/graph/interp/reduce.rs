@@ -18,7 +18,13 @@ fn combine<N: Num>(kind: ReduceFn, a: N, b: N) -> N {
     match kind {
         ReduceFn::Sum => a.add(b),
         ReduceFn::Prod => a.mul(b),
-        ReduceFn::Max | ReduceFn::Min => if b.is_more_extreme(a, kind == ReduceFn::Max) { b } else { a },
+        ReduceFn::Max | ReduceFn::Min => {
+            if b.is_more_extreme(a, kind == ReduceFn::Max) {
+                b
+            } else {
+                a
+            }
+        }
     }
 }
 
@@ -55,7 +61,8 @@ fn arg_reduce_in<N: Num>(max: bool, axis: usize, last: bool, x: &Tensor, ty: &Te
     for (row, column) in (0..outer).flat_map(|row| (0..inner).map(move |column| (row, column))) {
         let at = |index: usize| elements[(row * extent + index) * inner + column];
         let better = |best: usize, index: usize| {
-            let replaces = if last { !at(best).is_more_extreme(at(index), max) } else { at(index).is_more_extreme(at(best), max) };
+            let replaces =
+                if last { !at(best).is_more_extreme(at(index), max) } else { at(index).is_more_extreme(at(best), max) };
             if replaces { index } else { best }
         };
         out.push((1..extent).fold(0, better) as i64);

@@ -60,12 +60,8 @@ const BINARY: [(&str, BinaryFn); 17] = [
 const REDUCE: [(&str, ReduceFn); 4] =
     [("sum", ReduceFn::Sum), ("prod", ReduceFn::Prod), ("max", ReduceFn::Max), ("min", ReduceFn::Min)];
 
-const PAD: [(&str, PadMode); 4] = [
-    ("constant", PadMode::Constant),
-    ("reflect", PadMode::Reflect),
-    ("edge", PadMode::Edge),
-    ("wrap", PadMode::Wrap),
-];
+const PAD: [(&str, PadMode); 4] =
+    [("constant", PadMode::Constant), ("reflect", PadMode::Reflect), ("edge", PadMode::Edge), ("wrap", PadMode::Wrap)];
 
 fn name_of<T: Copy + PartialEq>(table: &[(&'static str, T)], item: T) -> &'static str {
     table.iter().find(|(_, other)| *other == item).expect("the table names every item").0
@@ -86,7 +82,13 @@ pub fn name(op: &Op) -> String {
         Op::Contract(_) => "contract".into(),
         Op::Conv(_) => "conv".into(),
         Op::Reduce { kind, .. } => format!("reduce_{}", name_of(&REDUCE, *kind)),
-        Op::ArgReduce { max, .. } => if *max { "arg_max".into() } else { "arg_min".into() },
+        Op::ArgReduce { max, .. } => {
+            if *max {
+                "arg_max".into()
+            } else {
+                "arg_min".into()
+            }
+        }
         Op::Window { kind, .. } => format!("window_{}", name_of(&REDUCE, *kind)),
         Op::WindowArgMax(_) => "window_arg_max".into(),
         Op::Scan { kind, .. } => format!("scan_{}", name_of(&REDUCE, *kind)),
@@ -327,7 +329,8 @@ fn op_of(name: &str, from: &mut Attributes, ty: &TensorType) -> Result<Op> {
         "reshape" => Op::Reshape(ty.shape.clone()),
         "transpose" => Op::Transpose(from.sizes("permutation")?),
         "slice" => {
-            let axis = |[start, step, count]: [i128; 3]| Ok(SliceAxis { start: fit(start)?, step: fit(step)?, count: fit(count)? });
+            let axis =
+                |[start, step, count]: [i128; 3]| Ok(SliceAxis { start: fit(start)?, step: fit(step)?, count: fit(count)? });
             Op::Slice(from.entries("axes")?.into_iter().map(axis).collect::<Result<_>>()?)
         }
         "concat" => Op::Concat { axis: from.size("axis")? },

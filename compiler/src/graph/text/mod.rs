@@ -24,5 +24,5 @@ mod print;
 pub use attributes::{name as op_name, print as op_attributes};
 pub use parse::parse;
 pub(crate) use parse::read_tensor;
-pub use print::to_text;
 pub(crate) use print::tensor_text;
+pub use print::to_text;

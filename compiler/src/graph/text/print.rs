@@ -103,7 +103,13 @@ fn hex(bytes: &[u8]) -> String {
 fn number_text(dtype: DType, number: Number) -> String {
     match number {
         Number::Float(value) if value.is_nan() => "nan".into(),
-        Number::Float(value) if value.is_infinite() => if value > 0.0 { "inf".into() } else { "-inf".into() },
+        Number::Float(value) if value.is_infinite() => {
+            if value > 0.0 {
+                "inf".into()
+            } else {
+                "-inf".into()
+            }
+        }
         Number::Float(value) if dtype == DType::F64 => format!("{value:?}"),
         Number::Float(value) => format!("{:?}", value as f32),
         Number::Int(value) if dtype == DType::Bool => (value != 0).to_string(),

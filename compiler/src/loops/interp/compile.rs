@@ -223,7 +223,10 @@ impl Compiler<'_> {
         let shape = self.program.buffers[buffer].ty.shape.clone();
         let strides = shape.strides();
         let index = index.iter().zip(shape.iter().zip(strides));
-        Place { buffer, index: index.map(|(&index, (&extent, stride))| (self.value(index, local), extent as u64, stride)).collect() }
+        Place {
+            buffer,
+            index: index.map(|(&index, (&extent, stride))| (self.value(index, local), extent as u64, stride)).collect(),
+        }
     }
 
     fn depends(&mut self, id: ExprId) -> Depends {

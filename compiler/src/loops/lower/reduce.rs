@@ -134,7 +134,8 @@ pub fn window_arg_max(nest: &mut Nest, window: &Window, x: &Operand<'_>, buffer:
     }
     let outer = x.shape.len() - window.kernel.len();
     let strides = mcc_support::Shape::new(&x.shape[outer..]).strides();
-    let flat = index[outer..].iter().zip(strides).fold(Linear::default(), |sum, (form, stride)| sum.plus(&form.times(stride as i64)));
+    let flat =
+        index[outer..].iter().zip(strides).fold(Linear::default(), |sum, (form, stride)| sum.plus(&form.times(stride as i64)));
     let flat = flat.to_expr(nest.exprs());
     let body = updates(nest, take, (at, flat), (best, element));
     Stmt::loops(&axes, body).into_iter().for_each(|stmt| nest.statement(stmt));

@@ -72,7 +72,10 @@ fn elementwise_ops() {
         }
         if dtype.is_float() {
             one(Op::Unary(UnaryFn::Tanh), &[(dtype, &[7])]);
-            one(Op::BatchNorm { epsilon: 30.0 }, &[(dtype, &[2, 3, 2]), (dtype, &[3]), (dtype, &[3]), (dtype, &[3]), (dtype, &[3])]);
+            one(
+                Op::BatchNorm { epsilon: 30.0 },
+                &[(dtype, &[2, 3, 2]), (dtype, &[3]), (dtype, &[3]), (dtype, &[3]), (dtype, &[3])],
+            );
         }
         if !dtype.is_packed() {
             one(Op::Select, &[(DType::Bool, &[2, 3]), (dtype, &[3]), (dtype, &[2, 1])]);
@@ -89,8 +92,15 @@ fn elementwise_ops() {
 fn movement_ops() {
     for dtype in [F, DType::Bool, DType::I4, DType::BF16] {
         one(Op::Transpose(vec![2, 0, 1]), &[(dtype, &[2, 3, 4])]);
-        for (from, to) in [(vec![2, 12, 5], vec![2, 3, 4, 5]), (vec![6, 4], vec![4, 6]), (vec![4, 6], vec![3, 8]), (vec![1], vec![]),
-            (vec![0, 3], vec![3, 0, 2]), (vec![2, 3, 4], vec![24]), (vec![5, 6], vec![1, 10, 1, 3])] {
+        for (from, to) in [
+            (vec![2, 12, 5], vec![2, 3, 4, 5]),
+            (vec![6, 4], vec![4, 6]),
+            (vec![4, 6], vec![3, 8]),
+            (vec![1], vec![]),
+            (vec![0, 3], vec![3, 0, 2]),
+            (vec![2, 3, 4], vec![24]),
+            (vec![5, 6], vec![1, 10, 1, 3]),
+        ] {
             one(Op::Reshape(to.into()), &[(dtype, &from)]);
         }
         let axis = |start, step, count| SliceAxis { start, step, count };
@@ -126,7 +136,13 @@ fn products() {
         }
     }
     let conv = |strides: &[usize], dilations: &[usize], pads: &[(i64, i64)], input: &[usize], groups| {
-        Op::Conv(Conv { strides: strides.into(), dilations: dilations.into(), pads: pads.into(), input_dilations: input.into(), groups })
+        Op::Conv(Conv {
+            strides: strides.into(),
+            dilations: dilations.into(),
+            pads: pads.into(),
+            input_dilations: input.into(),
+            groups,
+        })
     };
     for dtype in [F, DType::BF16, DType::F64] {
         one(conv(&[1, 1], &[1, 1], &[(1, 1), (1, 1)], &[1, 1], 1), &[(dtype, &[2, 3, 5, 4]), (dtype, &[4, 3, 3, 3])]);
@@ -135,7 +151,10 @@ fn products() {
         one(conv(&[1], &[1], &[(2, 2)], &[3], 1), &[(dtype, &[1, 2, 4]), (dtype, &[3, 2, 3])]);
         one(conv(&[2], &[1], &[(-1, 0)], &[2], 2), &[(dtype, &[2, 2, 5]), (dtype, &[4, 1, 2])]);
         one(conv(&[1, 1], &[1, 1], &[(0, 0), (0, 0)], &[1, 1], 1), &[(dtype, &[1, 3, 2, 2]), (dtype, &[5, 3, 1, 1])]);
-        one(conv(&[1, 1, 1], &[1, 1, 1], &[(1, 0), (0, 1), (1, 1)], &[1, 1, 1], 1), &[(dtype, &[1, 2, 3, 3, 3]), (dtype, &[2, 2, 2, 2, 2])]);
+        one(
+            conv(&[1, 1, 1], &[1, 1, 1], &[(1, 0), (0, 1), (1, 1)], &[1, 1, 1], 1),
+            &[(dtype, &[1, 2, 3, 3, 3]), (dtype, &[2, 2, 2, 2, 2])],
+        );
     }
 }
 
@@ -177,8 +196,17 @@ fn outputs_of_every_kind() {
     let sum = x + constant;
     let twice = sum + sum;
     let moved = packed.slice(vec![SliceAxis { start: 2, step: -1, count: 3 }]);
-    for (name, wire) in [("a", x), ("b", constant), ("c", sum), ("d", sum), ("e", twice), ("f", packed), ("g", moved), ("h", moved),
-        ("i", packed_constant)] {
+    for (name, wire) in [
+        ("a", x),
+        ("b", constant),
+        ("c", sum),
+        ("d", sum),
+        ("e", twice),
+        ("f", packed),
+        ("g", moved),
+        ("h", moved),
+        ("i", packed_constant),
+    ] {
         builder.output(name, wire);
     }
     builder.check().unwrap();

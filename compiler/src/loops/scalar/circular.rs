@@ -9,27 +9,10 @@ use super::value::Value;
 
 /// 64 zeros and then the first bits of 2/π, most significant first.
 const TWO_OVER_PI: [u64; 21] = [
-    0,
-    0xa2f9_836e_4e44_1529,
-    0xfc27_57d1_f534_ddc0,
-    0xdb62_9599_3c43_9041,
-    0xfe51_63ab_debb_c561,
-    0xb724_6e3a_424d_d2e0,
-    0x0649_2eea_09d1_921c,
-    0xfe1d_eb1c_b129_a73e,
-    0xe882_35f5_2ebb_4484,
-    0xe99c_7026_b45f_7e41,
-    0x3991_d639_8353_39f4,
-    0x9c84_5f8b_bdf9_283b,
-    0x1ff8_97ff_de05_980f,
-    0xef2f_118b_5a0a_6d1f,
-    0x6d36_7ecf_27cb_09b7,
-    0x4f46_3f66_9e5f_ea2d,
-    0x7527_bac7_ebe5_f17b,
-    0x3d07_39f7_8a52_92ea,
-    0x6bfb_5fb1_1f8d_5d08,
-    0x5603_3046_fc7b_6bab,
-    0xf0cf_bc20_9af4_361d,
+    0, 0xa2f9_836e_4e44_1529, 0xfc27_57d1_f534_ddc0, 0xdb62_9599_3c43_9041, 0xfe51_63ab_debb_c561, 0xb724_6e3a_424d_d2e0,
+    0x0649_2eea_09d1_921c, 0xfe1d_eb1c_b129_a73e, 0xe882_35f5_2ebb_4484, 0xe99c_7026_b45f_7e41, 0x3991_d639_8353_39f4,
+    0x9c84_5f8b_bdf9_283b, 0x1ff8_97ff_de05_980f, 0xef2f_118b_5a0a_6d1f, 0x6d36_7ecf_27cb_09b7, 0x4f46_3f66_9e5f_ea2d,
+    0x7527_bac7_ebe5_f17b, 0x3d07_39f7_8a52_92ea, 0x6bfb_5fb1_1f8d_5d08, 0x5603_3046_fc7b_6bab, 0xf0cf_bc20_9af4_361d,
 ];
 
 /// Up to here, the reduction by parts of π/2 is exact enough.
@@ -63,9 +46,7 @@ fn window<'p>(start: Value<'p>, count: usize, most: u32) -> Vec<Value<'p>> {
     for bit in (0..most).rev() {
         let set = number.and(1 << bit).ne(0);
         let keep = (count + (1 << bit)).min(words.len());
-        words = (0..keep)
-            .map(|at| words.get(at + (1 << bit)).map_or(words[at], |&there| set.then(there, words[at])))
-            .collect();
+        words = (0..keep).map(|at| words.get(at + (1 << bit)).map_or(words[at], |&there| set.then(there, words[at]))).collect();
     }
     let shift = start.and(63).cast(DType::U64);
     let back = shift.xor(63);
@@ -91,9 +72,7 @@ fn reduce_large<'p>(a: Value<'p>) -> Reduced<'p> {
     let q0_negated = q0.not() + q1.eq(0).then(q0.like(1), 0);
     let q0 = negative.then(q0_negated, q0);
     let q1 = negative.then(q1_negated, q1);
-    let float = |part: Value<'p>, exponent: i64| {
-        part.cast(DType::F64) * f64::from_bits(((exponent + 1023) as u64) << 52)
-    };
+    let float = |part: Value<'p>, exponent: i64| part.cast(DType::F64) * f64::from_bits(((exponent + 1023) as u64) << 52);
     let first = float(q0.shr(24), 24 - 62);
     let second = float(q0.and(0xff_ffff).shl(29).or(q1.shr(35)), 24 - 62 - 53);
     let third = float(q1.and((1 << 35) - 1), -126);

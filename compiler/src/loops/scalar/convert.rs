@@ -77,11 +77,7 @@ fn single_to_odd(x: Value<'_>) -> Value<'_> {
     let (beyond, inexact) = if from == DType::F64 {
         (back.abs().gt(x.abs()), back.ne(x).and(x.is_nan().not()))
     } else {
-        let farther = if from.is_signed() {
-            x.lt(0).and(back.lt(x)).or(x.ge(0).and(back.gt(x)))
-        } else {
-            back.gt(x)
-        };
+        let farther = if from.is_signed() { x.lt(0).and(back.lt(x)).or(x.ge(0).and(back.gt(x))) } else { back.gt(x) };
         (farther, back.ne(x))
     };
     let bits = near.bitcast(DType::U32);

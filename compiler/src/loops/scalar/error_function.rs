@@ -14,23 +14,12 @@ pub fn erf(x: Value<'_>) -> Value<'_> {
 /// Norbert Juffa's approximations: a polynomial near 0, `1 − e^p` beyond.
 fn erf_single(x: Value<'_>) -> Value<'_> {
     let square = x * x;
-    let small = square.polynomial(&[
-        1.283_791_66e-1,
-        -3.761_253_36e-1,
-        1.128_199_25e-1,
-        -2.676_813_49e-2,
-        4.991_194_23e-3,
-        -5.967_617_03e-4,
-    ]);
+    let small = square
+        .polynomial(&[1.283_791_66e-1, -3.761_253_36e-1, 1.128_199_25e-1, -2.676_813_49e-2, 4.991_194_23e-3, -5.967_617_03e-4]);
     let a = x.abs();
     let t = a.at_most(4.0);
     let p = t.polynomial(&[
-        -1.287_175_12e-1,
-        -6.348_466_87e-1,
-        -1.067_778_77e-1,
-        2.425_462_19e-2,
-        -3.883_964_38e-3,
-        3.831_974_26e-4,
+        -1.287_175_12e-1, -6.348_466_87e-1, -1.067_778_77e-1, 2.425_462_19e-2, -3.883_964_38e-3, 3.831_974_26e-4,
         -1.728_534_70e-5,
     ]);
     let large = 1.0 - exp(p * t - t);

@@ -55,7 +55,13 @@ fn ulp_single(got: f32, want: f64) -> f64 {
         // An overflow may be missed by the last bit, a zero must have the sign.
         let limit = f64::from(f32::MAX) * (1.0 + 1e-7);
         let near = got == rounded && got.is_sign_negative() == rounded.is_sign_negative();
-        return if near { 0.0 } else if want.abs() < limit && want.abs() > 1.0 { 1.0 } else { f64::INFINITY };
+        return if near {
+            0.0
+        } else if want.abs() < limit && want.abs() > 1.0 {
+            1.0
+        } else {
+            f64::INFINITY
+        };
     }
     let exponent = (rounded.to_bits() >> 23 & 255).max(1);
     (f64::from(got) - want).abs() / f64::from(f32::from_bits(exponent << 23)) * f64::from(1u32 << 23)
@@ -102,7 +108,8 @@ fn elementary_functions_are_accurate() {
     let mut failures = Vec::new();
     for (f, reference, single_limit, double_limit) in ELEMENTARY {
         let got = apply(Function::Unary(f), &[&tensor(&singles)], DType::F32).elements::<f32>();
-        let worst = singles.iter().zip(got).map(|(&x, got)| (ulp_single(got, reference(f64::from(x))), f64::from(x), f64::from(got)));
+        let worst =
+            singles.iter().zip(got).map(|(&x, got)| (ulp_single(got, reference(f64::from(x))), f64::from(x), f64::from(got)));
         let single = worst.max_by(|a, b| a.0.total_cmp(&b.0)).expect("values");
         let got = apply(Function::Unary(f), &[&tensor(&doubles)], DType::F64).elements::<f64>();
         let worst = doubles.iter().zip(got).map(|(&x, got)| (ulp_double(got, reference(x)), x, got));
@@ -121,26 +128,56 @@ fn elementary_functions_are_accurate() {
 /// Pairs of everyday numbers, of all exponents and of special values.
 fn pairs() -> (Vec<f64>, Vec<f64>) {
     let mut random = Random::new(9);
-    let special =
-        [0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 3.0, -3.0, 0.5, -0.5, 1.5, 1e30, -1e30, 9e15 + 1.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
+    let special = [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        2.0,
+        -2.0,
+        3.0,
+        -3.0,
+        0.5,
+        -0.5,
+        1.5,
+        1e30,
+        -1e30,
+        9e15 + 1.0,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        f64::NAN,
+    ];
     let mut pairs: Vec<(f64, f64)> = special.iter().flat_map(|&a| special.map(|b| (a, b))).collect();
     pairs.extend((0..12_000).map(|_| (random.between(0.0, 20.0), random.between(-40.0, 40.0))));
     pairs.extend((0..2_000).map(|_| (random.between(-9.0, 9.0), random.between(-9.0, 9.0).trunc())));
-    pairs.extend((0..4_000).map(|_| {
-        (f64::from(f32::from_bits(random.next_u64() as u32)), f64::from(f32::from_bits(random.next_u64() as u32)))
-    }));
+    pairs.extend(
+        (0..4_000)
+            .map(|_| (f64::from(f32::from_bits(random.next_u64() as u32)), f64::from(f32::from_bits(random.next_u64() as u32)))),
+    );
     pairs.into_iter().unzip()
 }
 
 /// `fmod` by the host, which is exact.
 fn reference_mod(a: f64, b: f64) -> f64 {
     let r = a % b;
-    if r == 0.0 && !b.is_nan() { 0f64.copysign(b) } else if (r < 0.0) != (b < 0.0) { r + b } else { r }
+    if r == 0.0 && !b.is_nan() {
+        0f64.copysign(b)
+    } else if (r < 0.0) != (b < 0.0) {
+        r + b
+    } else {
+        r
+    }
 }
 
 /// NaN where either is, as the ops say.
 fn reference_max(a: f64, b: f64) -> f64 {
-    if a.is_nan() || b.is_nan() { f64::NAN } else if a > b { a } else { b }
+    if a.is_nan() || b.is_nan() {
+        f64::NAN
+    } else if a > b {
+        a
+    } else {
+        b
+    }
 }
 
 const BINARY: [(BinaryFn, fn(f64, f64) -> f64, f64, f64); 4] = [
@@ -173,7 +210,13 @@ fn binary_functions_are_accurate() {
             let ulp = ulp_double(got[at], reference(a[at], b[at]));
             worst64 = if ulp > worst64.0 { (ulp, a[at], b[at]) } else { worst64 };
             if ulp > double_limit {
-                failures.push(format!("{f:?}({:e}, {:e}) = {:e}, want {:e} (f64)", a[at], b[at], got[at], reference(a[at], b[at])));
+                failures.push(format!(
+                    "{f:?}({:e}, {:e}) = {:e}, want {:e} (f64)",
+                    a[at],
+                    b[at],
+                    got[at],
+                    reference(a[at], b[at])
+                ));
             }
         }
         println!("{f:?}: {worst:?} in f32, {worst64:?} in f64");

@@ -45,7 +45,9 @@ impl<'a> Checker<'a> {
                 ensure!(dtype == self.dtype(*value), "%{var} is a {dtype} set to a {}", self.dtype(*value));
             }
             Stmt::Store { buffer, index, value, guard } => {
-                let Some(described) = self.program.buffers.get(*buffer) else { bail!("a store to {buffer}, which does not exist") };
+                let Some(described) = self.program.buffers.get(*buffer) else {
+                    bail!("a store to {buffer}, which does not exist")
+                };
                 let (name, dtype) = (&described.name, described.ty.dtype);
                 let given = matches!(described.role, Role::Input(_) | Role::Constant(_));
                 ensure!(!given, "a store to @{name}, which is given");
@@ -93,7 +95,12 @@ impl<'a> Checker<'a> {
             Expr::Param(..) => bail!("a parameter of a scalar function is left"),
             Expr::Load { buffer, ref index, otherwise, dtype } => {
                 let Some(described) = self.program.buffers.get(buffer) else { bail!("a load of {buffer}, which does not exist") };
-                ensure!(described.ty.dtype == dtype, "a {dtype} is loaded from @{}, which is of {}", described.name, described.ty.dtype);
+                ensure!(
+                    described.ty.dtype == dtype,
+                    "a {dtype} is loaded from @{}, which is of {}",
+                    described.name,
+                    described.ty.dtype
+                );
                 self.index(buffer, index, otherwise.is_some())?;
                 let fits = otherwise.is_none_or(|otherwise| self.dtype(otherwise) == dtype);
                 ensure!(fits, "a load of @{} has an alternative of another dtype", described.name);

@@ -184,7 +184,9 @@ impl Flow<'_> {
                 }
                 Stmt::Set { var, value } if carried.contains(var) => {
                     let combined = scalar::as_combine(&self.kernel.exprs, *var, *value);
-                    let Some((kind, term)) = combined else { bail!("rounds of the reduce axis {name} do not combine into %{var}") };
+                    let Some((kind, term)) = combined else {
+                        bail!("rounds of the reduce axis {name} do not combine into %{var}")
+                    };
                     let other = self.reads(term).intersection(&carried).next().copied();
                     ensure!(other.is_none(), "the term combined into %{var} reads %{}, which is carried", other.unwrap_or(*var));
                     ensure!(*kinds.entry(*var).or_insert(kind) == kind, "%{var} is combined in two ways");

@@ -89,7 +89,10 @@ fn checked_scale(node: &NodeContext<'_, '_>, scale: f32) -> Result<Ratio> {
 /// The extent that a scale makes of another.
 fn scaled(node: &NodeContext<'_, '_>, extent: usize, scale: Ratio) -> Result<usize> {
     let count = (scale * Ratio::from(extent)).floor();
-    usize::try_from(count).ok().filter(|&count| count <= i32::MAX as usize).ok_or_else(|| node.error(format!("an extent of {extent} becomes too long")))
+    usize::try_from(count)
+        .ok()
+        .filter(|&count| count <= i32::MAX as usize)
+        .ok_or_else(|| node.error(format!("an extent of {extent} becomes too long")))
 }
 
 fn filter(node: &NodeContext<'_, '_>) -> Result<Filter> {
@@ -121,7 +124,11 @@ fn transform(node: &NodeContext<'_, '_>) -> Result<Transform> {
         "asymmetric" => Transform::Asymmetric,
         "tf_half_pixel_for_nn" if node.version() < 13 => Transform::HalfPixelForNearest,
         "tf_crop_and_resize" => Transform::CropAndResize,
-        other => return Err(node.error(format!("attribute 'coordinate_transformation_mode' is '{other}', which this opset does not have"))),
+        other => {
+            return Err(
+                node.error(format!("attribute 'coordinate_transformation_mode' is '{other}', which this opset does not have"))
+            );
+        }
     })
 }
 
@@ -148,9 +155,17 @@ fn regions(node: &NodeContext<'_, '_>, transform: Transform, count: usize) -> Re
 fn sizes(node: &NodeContext<'_, '_>, shape: &Shape, axes: &[usize]) -> Result<Vec<(usize, Ratio)>> {
     let scales = node.optional_constant(2)?.filter(|scales| scales.count() > 0);
     let sizes = node.optional_ints(3)?.filter(|sizes| !sizes.is_empty());
-    let policy = if node.version() < 18 { "stretch" } else { node.attributes().word("keep_aspect_ratio_policy", &["stretch", "not_larger", "not_smaller"])? };
+    let policy = if node.version() < 18 {
+        "stretch"
+    } else {
+        node.attributes().word("keep_aspect_ratio_policy", &["stretch", "not_larger", "not_smaller"])?
+    };
     let counted = |count: usize| {
-        if count == axes.len() { Ok(()) } else { Err(node.error(format!("{count} sizes or scales are given for {} axes", axes.len()))) }
+        if count == axes.len() {
+            Ok(())
+        } else {
+            Err(node.error(format!("{count} sizes or scales are given for {} axes", axes.len())))
+        }
     };
     match (scales, sizes) {
         (Some(scales), None) => {
@@ -185,7 +200,14 @@ fn sizes(node: &NodeContext<'_, '_>, shape: &Shape, axes: &[usize]) -> Result<Ve
 }
 
 /// Where each element of the result lies in the operand.
-fn places(node: &NodeContext<'_, '_>, transform: Transform, extent: usize, count: usize, scale: Ratio, region: (f64, f64)) -> Result<Vec<Place>> {
+fn places(
+    node: &NodeContext<'_, '_>,
+    transform: Transform,
+    extent: usize,
+    count: usize,
+    scale: Ratio,
+    region: (f64, f64),
+) -> Result<Vec<Place>> {
     if count > 0 && extent == 0 {
         return Err(node.error("an axis without elements cannot be resized to one that has some"));
     }
@@ -204,7 +226,9 @@ fn resized<'b>(x: Wire<'b>, plans: &[(usize, Vec<Place>, Ratio)], filter: Filter
     for (axis, places, scale) in plans {
         let extent = y.shape()[*axis];
         y = match filter {
-            Filter::Nearest(nearest) => take(y, *axis, &places.iter().map(|place| place.nearest(nearest, extent)).collect::<Vec<_>>()),
+            Filter::Nearest(nearest) => {
+                take(y, *axis, &places.iter().map(|place| place.nearest(nearest, extent)).collect::<Vec<_>>())
+            }
             _ => weighted(y, *axis, &filter.taps(places, extent, *scale)),
         };
     }
@@ -250,7 +274,12 @@ fn weighted<'b>(x: Wire<'b>, axis: usize, taps: &Taps) -> Wire<'b> {
     let constant = |values: &[f64], shape: Vec<usize>| x.builder().constant(Tensor::from_elements(shape, values)).cast(x.dtype());
     if shape[axis] <= 2 * taps.columns.len() {
         let mut matrix = vec![0.0; count * shape[axis]];
-        for (index, weight) in taps.columns.iter().flat_map(|column| column.iter().enumerate()).map(|(row, tap)| (row * shape[axis] + tap.index, tap.weight)) {
+        for (index, weight) in taps
+            .columns
+            .iter()
+            .flat_map(|column| column.iter().enumerate())
+            .map(|(row, tap)| (row * shape[axis] + tap.index, tap.weight))
+        {
             matrix[index] += weight;
         }
         let matrix = constant(&matrix, vec![count, shape[axis]]);

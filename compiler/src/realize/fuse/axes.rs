@@ -91,12 +91,7 @@ pub fn solve(
 }
 
 /// An axis from its pieces, which must tell it completely.
-fn axis_value(
-    kernel: &Kernel,
-    axis: AxisId,
-    pieces: Option<&BTreeMap<i64, (i64, ExprId)>>,
-    into: &mut Kernel,
-) -> Result<ExprId> {
+fn axis_value(kernel: &Kernel, axis: AxisId, pieces: Option<&BTreeMap<i64, (i64, ExprId)>>, into: &mut Kernel) -> Result<ExprId> {
     let extent = kernel.axes[axis].extent as i64;
     let mut value = into.exprs.int(0);
     let mut known = 1;

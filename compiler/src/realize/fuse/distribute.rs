@@ -42,7 +42,11 @@ impl Fuser {
             kernels.push((writer, Some(self.part(kernel, to, &uses, from)?)));
         }
         let elements = self.buffer(from).ty.shape.count();
-        ensure!(rounds == elements && sites::rounds(to, &uses[0].path) == elements, "'{}' does not read each element of '{name}' once", to.name);
+        ensure!(
+            rounds == elements && sites::rounds(to, &uses[0].path) == elements,
+            "'{}' does not read each element of '{name}' once",
+            to.name
+        );
         kernels.push((consumer, None));
         self.provable(Change { kernels, joined: None, buffers: Vec::new() })
     }

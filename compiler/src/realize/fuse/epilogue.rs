@@ -10,10 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use mcc_support::{Result, bail, ensure};
 
 use super::inline::joined;
-use crate::loops::linear;
-use crate::loops::sites::{self, Site};
 use super::rewrite::{Copier, Load, Loops, fresh_axis, shell};
 use super::{Change, Fuser, axes, ensure_sole_writer};
+use crate::loops::linear;
+use crate::loops::sites::{self, Site};
 use crate::loops::{Axis, AxisId, AxisKind, Binary, BufferId, Expr, ExprId, Kernel, Stmt, simplify};
 
 impl Fuser {
@@ -41,7 +41,8 @@ impl Fuser {
         let mut kernel = split_for(from, to, &self.sites(from, &between)?, &index_of);
         let sites = self.sites(&kernel, &between)?;
         let stores = stores_in_terms(&mut kernel, to, &uses, &sites, &index_of)?;
-        let dead: BTreeSet<BufferId> = between.iter().copied().filter(|&buffer| self.only_between(buffer, producer, consumer)).collect();
+        let dead: BTreeSet<BufferId> =
+            between.iter().copied().filter(|&buffer| self.only_between(buffer, producer, consumer)).collect();
         let between: BTreeSet<BufferId> = between.into_iter().collect();
         ensure!(
             put_after(&mut kernel.body, &between, &dead, &stores),
@@ -181,4 +182,3 @@ pub fn put_after(body: &mut Vec<Stmt>, between: &BTreeSet<BufferId>, dead: &BTre
     body.retain(|stmt| !matches!(stmt, Stmt::Store { buffer, .. } if dead.contains(buffer)));
     true
 }
-

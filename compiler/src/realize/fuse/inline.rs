@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use mcc_support::{DType, Error, Result, bail, ensure};
 
 use super::axes;
-use crate::loops::sites::{self, Site};
 use super::rewrite::{Copier, Load, rebuild};
 use super::{Change, Fuser, ensure_sole_writer};
 use crate::loops::linear::{self, Linear};
+use crate::loops::sites::{self, Site};
 use crate::loops::{AxisId, Binary, BufferId, Expr, ExprId, Kernel, Role, Stmt, simplify};
 
 impl Fuser {
@@ -57,7 +57,8 @@ impl Fuser {
             return Err(error);
         }
         kernel.origins = joined(&from.origins, &to.origins);
-        let dead: BTreeSet<BufferId> = between.into_iter().filter(|&buffer| self.only_between(buffer, producer, consumer)).collect();
+        let dead: BTreeSet<BufferId> =
+            between.into_iter().filter(|&buffer| self.only_between(buffer, producer, consumer)).collect();
         let producer_left = (dead != *self.writes(producer)).then(|| without_stores(from, &dead));
         self.provable(Change::fusion(producer, producer_left, consumer, kernel))
     }
@@ -126,7 +127,9 @@ impl Fuser {
 pub fn is_renumbering(kernel: &Kernel, site: &Site, shape: &[usize]) -> bool {
     let mut seen: Vec<AxisId> = Vec::new();
     let full = site.index.iter().zip(shape).all(|(&index, &extent)| {
-        let Some(digits) = axes::digits_of(kernel, index).filter(|_| linear::is_affine(&kernel.exprs, index)) else { return false };
+        let Some(digits) = axes::digits_of(kernel, index).filter(|_| linear::is_affine(&kernel.exprs, index)) else {
+            return false;
+        };
         seen.extend(digits.iter().map(|&(axis, _)| axis));
         let reached = digits.iter().map(|&(_, range)| range).product::<usize>();
         Linear::of(&kernel.exprs, index).constant == 0 && reached == extent
@@ -167,8 +170,7 @@ pub fn without_stores(kernel: &Kernel, dead: &BTreeSet<BufferId>) -> Kernel {
             _ => true,
         });
     }
-    let mut left =
-        rebuild(kernel, &mut |_, _| None, &mut |_, stored| dead.contains(&stored.buffer).then(Vec::new));
+    let mut left = rebuild(kernel, &mut |_, _| None, &mut |_, stored| dead.contains(&stored.buffer).then(Vec::new));
     prune(&mut left.body);
     rebuild(&left, &mut |_, _| None, &mut |_, _| None)
 }

@@ -10,10 +10,10 @@ use std::collections::BTreeSet;
 use mcc_support::{Result, bail, ensure};
 
 use super::epilogue::put_after;
-use crate::loops::sites::{self, Site};
 use super::rewrite::{Copier, Load, Loops, fresh_axis, rebuild, shell, simplify};
 use super::{Change, Fuser, ensure_sole_writer};
 use crate::loops::linear::Linear;
+use crate::loops::sites::{self, Site};
 use crate::loops::{AxisId, Binary, BufferId, Expr, Kernel, Stmt};
 
 /// What a padding kernel does.

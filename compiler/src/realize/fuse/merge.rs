@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 use mcc_support::{DType, Result, TensorType, bail, ensure};
 
 use super::inline::{in_range, joined};
-use crate::loops::sites;
 use super::rewrite::{Copier, Load, Stored, fresh_axis, shell};
 use super::{Change, Fuser, ensure_sole_writer};
+use crate::loops::sites;
 use crate::loops::{AxisId, Buffer, BufferId, Expr, ExprId, Kernel, Role, Stmt, VarId, scalar, simplify};
 
 /// What becomes of a buffer between the two kernels.

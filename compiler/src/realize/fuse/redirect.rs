@@ -10,9 +10,9 @@ use std::collections::BTreeSet;
 use mcc_support::{Result, bail, ensure};
 
 use super::inline::{is_renumbering, without_stores};
-use crate::loops::sites::Site;
 use super::rewrite::{Copier, Load, rebuild};
 use super::{Change, Fuser, axes};
+use crate::loops::sites::Site;
 use crate::loops::{BufferId, Expr, ExprId, Kernel, Role};
 
 impl Fuser {

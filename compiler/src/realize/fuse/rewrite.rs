@@ -91,8 +91,7 @@ impl<'a> Copier<'a> {
                 })
             }
             expr => {
-                let operands: Vec<ExprId> =
-                    from.exprs.operands(id).into_iter().map(|operand| self.expr(into, operand)).collect();
+                let operands: Vec<ExprId> = from.exprs.operands(id).into_iter().map(|operand| self.expr(into, operand)).collect();
                 into.exprs.rebuild(expr, from.exprs.dtype(id), &operands)
             }
         };
