@@ -244,7 +244,7 @@ fn nothing_is_left_undone() {
 #[test]
 fn no_path_of_a_machine_is_written_down() {
     let faults = FILES.iter().filter(|file| !file.is_this()).flat_map(|file| {
-        let names_one = |line: &str| ["/work/", "/root/", "/home/", "/Users/"].iter().any(|path| line.contains(path));
+        let names_one = |line: &str| ["work", "root", "home", "Users"].iter().any(|folder| line.contains(&format!("/{folder}/")));
         numbered(&file.text).filter(move |(_, line)| names_one(line)).map(|(number, _)| format!("{}:{number}", file.path))
     });
     assert_none("paths of one machine", faults);
