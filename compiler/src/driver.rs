@@ -257,10 +257,43 @@ impl Compilation {
         self.rewrites = pass_options.log;
     }
 
-    fn decide(&mut self, options: &Options) {
+    fn decide(&mut self, options: &Options) -> Result<()> {
         let facts = self.facts();
-        let given = options.decisions.clone();
-        self.decisions = Some(given.unwrap_or_else(|| decide::decide(self.program(), self.target.name(), &facts)));
+        let decisions = match options.decisions.clone() {
+            Some(given) => {
+                for (kernel, decision) in &given.kernels {
+                    let target = self.target.name();
+                    ensure!(
+                        decision.target == target,
+                        "the target of kernel '{kernel}' is '{}', not '{target}'",
+                        decision.target
+                    );
+                }
+                given
+            }
+            None => decide::decide(self.program(), self.target.name(), &facts),
+        };
+        self.decisions = Some(decisions);
+        Ok(())
+    }
+
+    fn realize(&mut self) -> Result<()> {
+        let realized = realize::realize(self.program(), self.decisions())?;
+        let vector_bits = self.facts().vector_bytes as usize * 8;
+        for kernel in &realized.program.kernels {
+            for axis in kernel.axes.values().filter(|axis| axis.mode == loops::AxisMode::Vector) {
+                let fits = [8, 16, 32, 64].iter().any(|bits| axis.extent * bits == vector_bits);
+                ensure!(
+                    fits,
+                    "axis {} of kernel {} has {} rounds: vectors have no such number of lanes",
+                    axis.name,
+                    kernel.name,
+                    axis.extent
+                );
+            }
+        }
+        self.realized = Some(realized);
+        Ok(())
     }
 
     fn codegen(&mut self) {
@@ -318,8 +351,8 @@ impl Compilation {
                 Stage::Import => self.import(options)?,
                 Stage::Passes => self.run_passes(options, observer),
                 Stage::Lower => self.program = Some(loops::lower::lower(self.graph())),
-                Stage::Decide => self.decide(options),
-                Stage::Realize => self.realized = Some(realize::realize(self.program(), self.decisions())?),
+                Stage::Decide => self.decide(options)?,
+                Stage::Realize => self.realize()?,
                 Stage::Codegen => self.codegen(),
                 Stage::Target => self.target(),
                 Stage::Emit => self.emit()?,

@@ -149,6 +149,26 @@ fn programs_compile_to_the_same_files() {
     assert_eq!(artifacts.dependencies(), [path]);
 }
 
+#[test]
+fn edited_decisions_that_do_not_fit_are_refused() {
+    let folder = folder();
+    let folder = folder.path();
+    succeed(folder, "net.onnx --dim n=3 -q --emit decisions");
+    let text = fs::read_to_string(folder.join("net.decisions.json")).unwrap();
+    let decisions: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let name = decisions["order"][0].as_str().unwrap().to_string();
+    let axis = serde_json::json!([{ "step": "split", "axis": "d0", "factor": 3 }, { "step": "vectorize", "axis": "d0.i" }]);
+    for (key, value, message) in [("target", "vax".into(), "'vax'"), ("schedule", axis, "lanes")] {
+        let mut edited = decisions.clone();
+        edited["kernels"][&name][key] = value;
+        fs::write(folder.join("edited.json"), edited.to_string()).unwrap();
+        let out = mcc(folder, "net.onnx --dim n=3 --decisions edited.json");
+        let error = String::from_utf8(out.stderr).unwrap();
+        assert_eq!(out.status.code(), Some(1), "{error}");
+        assert!(error.contains(message), "{error}");
+    }
+}
+
 /// Exit code 1 for what is wrong with the model, 2 for the command line; nothing is written then.
 #[test]
 fn errors_say_what_to_do_and_write_nothing() {
