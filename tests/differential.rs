@@ -83,9 +83,10 @@ fn lanes(program: &loops::Program, kernel: &Kernel, vector_bytes: u32) -> Option
     let mut add = |dtype: DType| widths.push(dtype.size_bits());
     kernel.vars.values().for_each(|&dtype| add(dtype));
     for stmt in &kernel.body {
-        stmt.walk(&mut |stmt| match stmt {
-            Stmt::Store { buffer, .. } => add(program.buffers[*buffer].ty.dtype),
-            _ => {}
+        stmt.walk(&mut |stmt| {
+            if let Stmt::Store { buffer, .. } = stmt {
+                add(program.buffers[*buffer].ty.dtype);
+            }
         });
     }
     let bits = *widths.first()?;

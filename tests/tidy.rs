@@ -190,7 +190,7 @@ fn long_functions(text: &str) -> Vec<(usize, usize)> {
             line.strip_prefix(indent).is_some_and(|rest| rest == "}" || rest.starts_with(')') && rest.ends_with(';'))
         };
         let is_one_line = line.ends_with('}') || line.ends_with(';');
-        let count = if is_one_line { 1 } else { 2 + lines[start + 1..].iter().position(|line| ends(&line)).unwrap_or(0) };
+        let count = if is_one_line { 1 } else { 2 + lines[start + 1..].iter().position(ends).unwrap_or(0) };
         if count > MAX_FUNCTION_LINES {
             found.push((start + 1, count));
         }

@@ -19,7 +19,7 @@ impl Codegen<'_> {
             bug!("{}: a conversion from {of} to {to} is made of operations on its bits", self.kernel.name);
         }
         if of == DType::Bool {
-            return self.from_mask(value, to, level);
+            return self.mask_to(value, to, level);
         }
         if to == DType::Bool {
             let zero = self.b.inst_at(level, self.b.ty(value), Op::Const(0), &[]);
@@ -42,7 +42,7 @@ impl Codegen<'_> {
         }
     }
 
-    fn from_mask(&mut self, mask: VReg, to: DType, level: usize) -> VReg {
+    fn mask_to(&mut self, mask: VReg, to: DType, level: usize) -> VReg {
         let lanes = self.b.ty(mask).lanes();
         let lane = if lanes > 1 { self.mask_lane(lanes) } else { lane_of(to) };
         let int = if lane.is_float() { if lane == Lane::F32 { Lane::I32 } else { Lane::I64 } } else { lane };

@@ -130,7 +130,7 @@ impl Tile {
 /// Rows and vectors of the register tile that takes the fewest cycles for a block of this extent, with less code where that is close.
 /// Two multiply-adds and two loads are issued each cycle, and a multiply-add takes four: fewer than eight accumulators wait.
 fn register_tile(rows: usize, vectors: usize, registers: usize, most: usize) -> (usize, usize) {
-    let sizes = |extent: usize, tile: usize| [(tile, extent / tile), (extent % tile, usize::from(extent % tile > 0))];
+    let sizes = |extent: usize, tile: usize| [(tile, extent / tile), (extent % tile, usize::from(!extent.is_multiple_of(tile)))];
     let cost = |&(r, v): &(usize, usize)| {
         let (mut half_cycles, mut accumulators) = (0, 0);
         for (r, row_tiles) in sizes(rows, r) {
@@ -226,7 +226,7 @@ impl Chooser<'_> {
             self.unroll(format!("{axis}.o"));
             self.steps.push(Step::Vectorize { axis: format!("{axis}.i") });
         }
-        if extent % lanes > 0 {
+        if !extent.is_multiple_of(lanes) {
             self.unroll(format!("{axis}.t"));
         }
     }

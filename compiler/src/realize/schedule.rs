@@ -30,7 +30,7 @@ fn find(kernel: &Kernel, name: &str) -> Result<AxisId> {
         kernel.body.iter().for_each(|stmt| stmt.walk(&mut visit));
         found
     };
-    let found = kernel.axes.iter().find(|&(id, ref axis)| axis.name == name && has_loop(id)).map(|(id, _)| id);
+    let found = kernel.axes.iter().find(|(id, axis)| axis.name == name && has_loop(*id)).map(|(id, _)| id);
     found.ok_or_else(|| mcc_support::Error::new(format!("kernel {} has no axis {name}", kernel.name)))
 }
 
