@@ -16,14 +16,7 @@ const MAX_ROUNDS: usize = 1 << 16;
 impl<'b> Importer<'b> {
     /// The results of an operator of control flow. `None` where something in it could not be made.
     pub(super) fn control<'a>(&mut self, scope: &Scope<'_, 'a, 'b>, node: &'a Node<'a>) -> Result<Option<Vec<Wire<'b>>>> {
-        let mut inputs = Vec::with_capacity(node.inputs.len());
-        for name in &node.inputs {
-            let input = if name.is_empty() { None } else { self.value(scope, name) };
-            if input.is_none() && !name.is_empty() {
-                return Ok(None);
-            }
-            inputs.push(input);
-        }
+        let Some(inputs) = self.inputs_of(scope, node) else { return Ok(None) };
         let attributes = node.attributes();
         let results = match node.operator {
             "If" => self.branch(scope, &attributes, &inputs, node.outputs.len()),

@@ -106,20 +106,19 @@ impl<'b> Importer<'b> {
         }
     }
 
+    /// The values of a node's inputs, each `None` where it is left out; `None` where one could not be made.
+    fn inputs_of<'a>(&mut self, scope: &Scope<'_, 'a, 'b>, node: &'a Node<'a>) -> Option<Vec<Option<Wire<'b>>>> {
+        let value = |name: &String| if name.is_empty() { Some(None) } else { self.value(scope, name).map(Some) };
+        node.inputs.iter().map(value).collect()
+    }
+
     /// The values of a node's outputs; `None` where one of its inputs could not be made.
     fn node<'a>(&mut self, scope: &Scope<'_, 'a, 'b>, node: &'a Node<'a>) -> Result<Option<Vec<Wire<'b>>>> {
         if ops::control(node.domain, node.operator).is_some() {
             return self.control(scope, node);
         }
         let def = ops::lookup(node.domain, node.operator, node.opset)?;
-        let mut inputs = Vec::with_capacity(node.inputs.len());
-        for name in &node.inputs {
-            let input = if name.is_empty() { None } else { self.value(scope, name) };
-            if input.is_none() && !name.is_empty() {
-                return Ok(None);
-            }
-            inputs.push(input);
-        }
+        let Some(inputs) = self.inputs_of(scope, node) else { return Ok(None) };
         let context = NodeContext::new(self.builder, node, def, inputs);
         let results = (def.build)(&context);
         self.builder.check()?;

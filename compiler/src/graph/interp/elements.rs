@@ -1,6 +1,5 @@
 //! Elements of tensors as the numbers that the interpreter computes with.
 
-use half::{bf16, f16};
 use mcc_support::tensor::Number;
 use mcc_support::{DType, Tensor, TensorType};
 
@@ -46,8 +45,7 @@ impl Num for f64 {
     }
     fn store(ty: TensorType, numbers: Vec<Self>) -> Tensor {
         match ty.dtype {
-            DType::F16 => Tensor::from_elements(ty.shape, &numbers.into_iter().map(f16::from_f64).collect::<Vec<_>>()),
-            DType::BF16 => Tensor::from_elements(ty.shape, &numbers.into_iter().map(bf16::from_f64).collect::<Vec<_>>()),
+            DType::F16 | DType::BF16 => Tensor::from_numbers(ty, numbers.into_iter().map(Number::Float)),
             DType::F32 => Tensor::from_elements(ty.shape, &numbers.into_iter().map(|x| x as f32).collect::<Vec<_>>()),
             DType::F64 => Tensor::from_elements(ty.shape, &numbers),
             dtype => unreachable!("{dtype} is not a float"),
@@ -135,3 +133,19 @@ macro_rules! with_num {
     };
 }
 pub(super) use with_num;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sum_is_rounded_to_sixteen_bits_once() {
+        let power = |exponent: i64| f64::from_bits(((1023 + exponent) as u64) << 52);
+        // Just above the middle between two neighbours, where rounding to f32 on the way would end on the middle.
+        for (dtype, bits, middle) in [(DType::BF16, 0x3f81u16, -8), (DType::F16, 0x3c01, -11)] {
+            let ty = TensorType::new(dtype, [1]);
+            let sum = <f64 as Num>::store(ty, vec![1.0 + power(middle) + power(-40)]);
+            assert_eq!(sum.data()[..], bits.to_le_bytes(), "{dtype}");
+        }
+    }
+}
