@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use mcc::emit::{self, BufferPlace, CompiledKernel, CompiledModel, Linked, Port};
+use mcc::emit::{self, BufferPlace, CompiledKernel, CompiledModel, Linked, Port, Step};
 use mcc::tools::exec::Executable;
 use mcc_kernel::{Address, Arch, Builder, Kernel, Op, Operand, Target, Type};
 use mcc_support::{DType, Tensor, TensorType};
@@ -57,6 +57,7 @@ fn model(triple: &str) -> Linked {
     });
     let weights: Vec<u8> = std::iter::repeat_n(0u8, 64).chain((1..=8).flat_map(|w| (w as f32).to_le_bytes())).collect();
     let model = CompiledModel {
+        runs: (0..3).map(Step::Call).collect(),
         name: "net".to_string(),
         triple,
         cpu,
@@ -280,6 +281,7 @@ fn headers_compile_cleanly() {
             tensors.iter().zip(names).map(|((name, dtype, shape), c_name)| port(name, &c_name, *dtype, shape)).collect()
         };
         let model = CompiledModel {
+            runs: Vec::new(),
             name: "odd".to_string(),
             inputs: ports("input", inputs),
             outputs: ports("output", outputs),

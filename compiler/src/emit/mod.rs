@@ -14,7 +14,7 @@ use mcc_kernel::{Arch, Code, Cpu, Kernel, Target};
 use mcc_runtime::abi;
 use mcc_support::DType;
 
-pub use entry::{BufferPlace, EntryPlan, KernelCall};
+pub use entry::{BufferPlace, EntryPlan, KernelCall, Step};
 pub use model::{CompiledKernel, CompiledModel, Port};
 pub use names::{given_model_name, model_name, tensor_names};
 
@@ -43,13 +43,13 @@ pub struct Linked {
 
 /// The entry function, `NAME_call`, where the kernels are functions with these symbols.
 pub fn entry(model: &CompiledModel, symbols: &[String]) -> Kernel {
-    let call = |(kernel, symbol): (&CompiledKernel, &String)| KernelCall {
-        symbol: symbol.clone(),
-        args: kernel.args.clone(),
-        extent: kernel.extent,
+    let call = |&place: &usize| KernelCall {
+        symbol: symbols[place].clone(),
+        args: model.kernels[place].args.clone(),
+        extent: model.kernels[place].extent,
     };
     let plan = EntryPlan {
-        calls: model.kernels.iter().zip(symbols).map(call).collect(),
+        steps: model.runs.iter().map(|step| step.map(&call)).collect(),
         arena_bytes: model.arena_bytes,
         weights: (!model.weights.is_empty()).then(|| weights_symbol(model)),
         cpu_features: required_bits(&model.cpu),

@@ -5,7 +5,7 @@ use mcc_kernel::{Code, Cpu};
 use mcc_support::TensorType;
 use target_lexicon::Triple;
 
-use super::entry::BufferPlace;
+use super::entry::{BufferPlace, Step};
 
 /// An input or output.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,8 +38,10 @@ pub struct CompiledModel {
     pub cpu: Cpu,
     pub inputs: Vec<Port>,
     pub outputs: Vec<Port>,
-    /// In the order in which they run.
+    /// In the order in which they run first.
     pub kernels: Vec<CompiledKernel>,
+    /// What runs, with kernels by place.
+    pub runs: Vec<Step<usize>>,
     /// Packed, as the offsets of [`BufferPlace::Weights`] say.
     pub weights: Bytes,
     pub arena_bytes: u64,
