@@ -83,10 +83,9 @@ impl Dependences {
         for (kernel, (reads, writes)) in accesses.iter().enumerate() {
             for &buffer in reads.union(writes) {
                 let is_write = writes.contains(&buffer);
-                // Reads stay behind the writes before them, and before those after them.
-                for &(other, _) in
-                    touched_by[buffer].iter().filter(|&&(_, wrote)| wrote != is_write || (wrote && reads.contains(&buffer)))
-                {
+                // Reads stay behind the writes before them, and before those after them; so do writes to what other regions touch.
+                let ordered = reads.contains(&buffer) || program.buffers[buffer].role == Role::Shared;
+                for &(other, _) in touched_by[buffer].iter().filter(|&&(_, wrote)| wrote != is_write || (wrote && ordered)) {
                     graph.before[kernel].insert(other);
                     graph.after[other].insert(kernel);
                 }

@@ -35,23 +35,20 @@ pub fn lives(program: &Program) -> EntityMap<BufferId, Option<Live>> {
             }
         }
     }
-    // Tested before the kernels of the region, and of a loop before each round.
-    let conditions = program.regions.keys().map(|region| (program.regions[region].kind.condition(), region));
-    for (condition, region) in conditions.collect::<Vec<_>>() {
-        let inside = |&place: &usize| program.region_path(program.kernels[place].region).contains(&region);
-        let first = (0..program.kernels.len()).find(inside);
-        if let (Some(live), Some(first)) = (lives[condition], first) {
-            lives[condition] = Some(live.hull(Live { first, last: first }));
+    // What decides whether kernels run is there while they do.
+    for (id, region) in program.regions.iter() {
+        let inside = |&place: &usize| program.region_path(program.kernels[place].region).contains(&id);
+        let mut places = (0..program.kernels.len()).filter(inside);
+        let condition = region.kind.condition();
+        if let (Some(live), Some(first)) = (lives[condition], places.next()) {
+            lives[condition] = Some(live.hull(Live { first, last: places.next_back().unwrap_or(first) }));
         }
     }
-    for (region, first, last) in program.loop_spans() {
+    for (_, first, last) in program.loop_spans() {
         let round = Live { first, last };
-        let condition = program.regions[region].kind.condition();
         for id in program.buffers.keys() {
             if let Some(live) = lives[id].filter(|live| live.overlaps(round)) {
-                // Latches alone write what the next round reads.
-                let carried = live.first < first || live.last > last || id == condition;
-                if carried {
+                if live.first < first || live.last > last {
                     lives[id] = Some(live.hull(round));
                 }
             }

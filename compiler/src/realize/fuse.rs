@@ -141,13 +141,18 @@ impl Fuser {
         found.map(|(id, _)| id).ok_or_else(|| Error::new(format!("there is no buffer '{name}'")))
     }
 
-    /// A change, unless it reaches beyond a region or makes an index of which ranges do not tell that it is inside.
-    fn provable(&self, change: Change) -> Result<Change> {
-        let region = change.kernels.first().map(|&(slot, _)| self.region(slot));
-        for &(slot, _) in &change.kernels {
-            let together = self.filled(slot).inner.is_none() && region == Some(self.region(slot));
+    /// That these are kernels of one region.
+    fn together(&self, slots: &[usize]) -> Result<()> {
+        for &slot in slots {
+            let together = self.filled(slot).inner.is_none() && self.region(slot) == self.region(slots[0]);
             ensure!(together, "'{}' is in another region", self.filled(slot).kernel.name);
         }
+        Ok(())
+    }
+
+    /// A change, unless it reaches beyond a region or makes an index of which ranges do not tell that it is inside.
+    fn provable(&self, change: Change) -> Result<Change> {
+        self.together(&change.kernels.iter().map(|&(slot, _)| slot).collect::<Vec<_>>())?;
         for kernel in change.kernels.iter().filter_map(|(_, kernel)| kernel.as_ref()) {
             for (buffer, index) in sites::sure_accesses(kernel) {
                 let Buffer { name, ty, .. } = &self.program.buffers[buffer];
@@ -383,6 +388,10 @@ fn region_slot(program: &Program, region: RegionId) -> Slot {
         let (read, written) = sites::accesses(inside);
         reads.extend(read);
         writes.extend(written);
+    }
+    // What it adds to must be there.
+    for outside in program.kernels.iter().filter(|outside| outside.region == kernel.region && !outside.latch) {
+        reads.extend(sites::accesses(outside).1.intersection(&writes));
     }
     for touched in [&mut reads, &mut writes] {
         touched.retain(|&buffer| !matches!(program.buffers[buffer].role, Role::Temporary | Role::Local));

@@ -44,12 +44,10 @@ fn ordered(mut program: Program, order: &[String]) -> Result<Program> {
         std::mem::take(&mut program.kernels).into_iter().map(|kernel| (kernel.name.clone(), kernel)).collect();
     // Kernels that write each buffer and have yet to run.
     let mut writers: EntityMap<BufferId, Vec<String>> = EntityMap::filled(program.buffers.len(), Vec::new());
-    let mut latches: BTreeMap<String, Option<RegionId>> = BTreeMap::new();
+    let regions: BTreeMap<String, (Option<RegionId>, bool)> =
+        kernels.values().map(|kernel| (kernel.name.clone(), (kernel.region, kernel.latch))).collect();
     for kernel in kernels.values() {
         sites::accesses(kernel).1.into_iter().for_each(|buffer| writers[buffer].push(kernel.name.clone()));
-        if kernel.latch {
-            latches.insert(kernel.name.clone(), kernel.region);
-        }
     }
     for name in order {
         let Some(kernel) = kernels.remove(name) else { bail!("the order names kernel '{name}' twice, or it is not there") };
@@ -58,8 +56,18 @@ fn ordered(mut program: Program, order: &[String]) -> Result<Program> {
         let path = program.region_path(kernel.region);
         let conditions = path.iter().map(|&region| program.regions[region].kind.condition());
         // The latches of a loop write for its next round.
-        let comes_later =
-            |writer: &String| !latches.get(writer).is_some_and(|region| region.is_some_and(|region| path.contains(&region)));
+        let comes_later = |writer: &String| {
+            let (region, latch) = regions[writer];
+            !(latch && region.is_some_and(|region| path.contains(&region)))
+        };
+        // What a region adds to must be there.
+        let surrounds = |writer: &String| match regions[writer].0 {
+            None => kernel.region.is_some(),
+            Some(region) => kernel.region != Some(region) && path.contains(&region),
+        };
+        if let Some(early) = writes.iter().find(|&&buffer| writers[buffer].iter().any(surrounds)) {
+            bail!("the order runs kernel '{name}' before '{}' is written around its region", program.buffers[*early].name);
+        }
         if let Some(early) = reads.into_iter().chain(conditions).find(|&buffer| writers[buffer].iter().any(comes_later)) {
             bail!("the order runs kernel '{name}' before what it reads, '{}', is written", program.buffers[early].name);
         }

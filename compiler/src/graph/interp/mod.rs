@@ -33,23 +33,30 @@ fn repeat(inner: &Loop, operands: &[&Tensor], types: &[&TensorType]) -> Result<V
     let rounds = operands[0].number(0).as_i64().min(*limit as i64);
     let mut go = operands[1].number(0).as_i64() != 0;
     let mut values: Vec<Tensor> = operands[2..].iter().copied().cloned().collect();
-    let mut stacks: Vec<Vec<u8>> = types[1 + carried..].iter().map(|ty| Vec::with_capacity(ty.size_bytes())).collect();
+    let mut stacks: Vec<Vec<Tensor>> = vec![Vec::new(); types.len() - 1 - carried];
     let mut round = 0;
     while go && round < rounds {
         let inputs: Vec<Tensor> = [Tensor::scalar(round)].into_iter().chain(values.iter().cloned()).collect();
         let mut outputs = run(body, &inputs)?;
         let elements = outputs.split_off(1 + carried);
-        stacks.iter_mut().zip(&elements).for_each(|(stack, element)| stack.extend_from_slice(element.data()));
+        stacks.iter_mut().zip(elements).for_each(|(stack, element)| stack.push(with_rows(&element, 1)));
         go = outputs[0].number(0).as_i64() != 0;
         values.splice(..*carried, outputs.drain(1..));
         round += 1;
     }
     values.truncate(*carried);
-    let stacks = stacks.into_iter().zip(&types[1 + carried..]).map(|(mut stack, ty)| {
-        stack.resize(ty.size_bytes(), 0);
-        Tensor::new((*ty).clone(), stack)
+    let stacks = stacks.into_iter().zip(&types[1 + carried..]).map(|(mut rows, ty)| {
+        let mut rest = ty.shape.clone().into_dims();
+        rest[0] -= rows.len();
+        rows.push(Tensor::zeros(TensorType::new(ty.dtype, rest)));
+        movement::concat(0, &rows.iter().collect::<Vec<_>>(), ty)
     });
     Ok([Tensor::scalar(round)].into_iter().chain(values).chain(stacks).collect())
+}
+
+/// With another axis in front.
+fn with_rows(element: &Tensor, rows: usize) -> Tensor {
+    element.reshaped([rows].into_iter().chain(element.shape().iter().copied()).collect::<Shape>())
 }
 
 /// The result, of type `ty`, of an op without bodies on these operands.
