@@ -44,6 +44,10 @@ pub(super) fn scatter<'b>(
     axis: usize,
     reduction: Reduction,
 ) -> Wire<'b> {
+    if data.rank() <= axis || places.rank() <= axis {
+        // What follows from a mistake is void.
+        return node.builder().fail(node.error("the tensors to scatter have too few dimensions"));
+    }
     let (n, m) = (data.shape()[axis], places.shape()[axis]);
     if m == 0 {
         return data;
