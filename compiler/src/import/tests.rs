@@ -1,5 +1,7 @@
 //! Shapes that the user fixes, constants, and what is said of models that cannot be compiled.
 
+use std::fmt;
+
 use mcc_support::{Error, Tensor};
 
 use super::*;

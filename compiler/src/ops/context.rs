@@ -19,12 +19,13 @@ pub struct NodeContext<'n, 'b> {
     inputs: Vec<Option<Wire<'b>>>,
     /// Per input.
     read: RefCell<Vec<bool>>,
+    warnings: RefCell<Vec<String>>,
 }
 
 impl<'n, 'b> NodeContext<'n, 'b> {
     pub fn new(builder: &'b Builder, node: &'n Node<'n>, def: &'static OpDef, inputs: Vec<Option<Wire<'b>>>) -> Self {
         let read = RefCell::new(vec![false; inputs.len()]);
-        Self { builder, node, def, attributes: node.attributes(), inputs, read }
+        Self { builder, node, def, attributes: node.attributes(), inputs, read, warnings: RefCell::default() }
     }
 
     pub fn builder(&self) -> &'b Builder {
@@ -56,6 +57,16 @@ impl<'n, 'b> NodeContext<'n, 'b> {
 
     pub fn wants_output(&self, index: usize) -> bool {
         self.node.outputs.get(index).is_some_and(|name| !name.is_empty())
+    }
+
+    /// Notes that the node does what it does in training, which a model that is used does only by mistake.
+    pub fn warn_of_training(&self, what: &str) {
+        self.warnings.borrow_mut().push(format!("it is in training mode: {what}"));
+    }
+
+    /// What was noted.
+    pub fn warnings(&self) -> Vec<String> {
+        self.warnings.borrow().clone()
     }
 
     /// An error about this node.
