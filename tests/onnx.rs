@@ -13,7 +13,7 @@ use mcc::onnx::{Model, flatten};
 use mcc::tools::exec::Executable;
 use mcc_tests::compare::compare;
 use mcc_tests::data::{self, NodeTest};
-use mcc_tests::onnx::{SATURATING_CASTS, TOLERANCE, import_options, set_inputs};
+use mcc_tests::onnx::{Random, SATURATING_CASTS, TOLERANCE, import_options, set_inputs};
 
 /// What a test that passes needed.
 #[derive(Default)]
@@ -47,9 +47,15 @@ fn node_test(test: &NodeTest) -> Result<Passed, String> {
             return Err(format!("the run returned {status}"));
         }
         let outputs = executable.outputs(&binding);
-        for ((output, path), (name, _)) in outputs.iter().zip(&set.outputs).zip(&graph.outputs) {
-            let want = data::node_test_tensor(path).map_err(|error| error.to_string())?;
-            compare(output, &want, TOLERANCE).map_err(|difference| format!("output '{name}' {difference}"))?;
+        let wanted: Result<Vec<_>, _> = set.outputs.iter().map(|path| data::node_test_tensor(path)).collect();
+        let wanted = wanted.map_err(|error| error.to_string())?;
+        if let Some(random) = Random::of(&test.name) {
+            let inputs: Vec<_> = flat.inputs.iter().map(|input| inputs[&input.name].clone()).collect();
+            random.check(&inputs, &outputs, &wanted)?;
+        } else {
+            for ((output, want), (name, _)) in outputs.iter().zip(&wanted).zip(&graph.outputs) {
+                compare(output, want, TOLERANCE).map_err(|difference| format!("output '{name}' {difference}"))?;
+            }
         }
         passed = Passed { bound, free: values.len(), kernels: compilation.kernels().len() };
     }
@@ -67,6 +73,9 @@ fn status(test: &NodeTest) -> String {
             if !passed.bound.is_empty() {
                 write!(line, ", bound {}", passed.bound.join(" ")).expect("text grows");
             }
+            if Random::of(&test.name).is_some() {
+                line.push_str(", random: type, shape and distribution");
+            }
             if passed.kernels == 0 {
                 write!(line, ", no kernel for {} inputs", passed.free).expect("text grows");
             }
@@ -80,8 +89,11 @@ fn status(test: &NodeTest) -> String {
 fn node_tests_pass_in_machine_code() {
     let lines: Vec<String> = data::node_tests().iter().map(status).collect();
     let count = |what: &str| lines.iter().filter(|line| line.contains(what)).count();
-    let (passed, bound, none) = (count(" pass"), count(", bound "), count(", no kernel"));
-    println!("{passed} of {} pass; {bound} of them with a bound input, {none} without a kernel", lines.len());
+    let (passed, bound, random, none) = (count(" pass"), count(", bound "), count(", random: "), count(", no kernel"));
+    println!(
+        "{passed} of {} pass; {bound} of them with a bound input, {random} with random numbers, {none} without a kernel",
+        lines.len()
+    );
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
     if std::env::var_os("MCC_BLESS").is_some() {
         fs::write(status_file(), text).expect("the list can be written");

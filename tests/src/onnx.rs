@@ -18,17 +18,86 @@ pub const SATURATING_CASTS: [&str; 4] = ["FLOAT16_to_INT4", "FLOAT16_to_UINT4", 
 /// Their expected zeros hold the rounding errors of a fast Fourier transform, of twice the absolute tolerance.
 pub const INEXACT_ZEROS: [&str; 2] = ["test_dft_inverse", "test_dft_inverse_opset19"];
 
+/// Tests of operators that draw random numbers. ONNX leaves the generator open, so that the values of these tests are those of
+/// one generator (onnx's own runner leaves them out); what is checked is type, shape and distribution.
+pub const RANDOM: [(&str, Random); 10] = [
+    ("test_bernoulli", Random::Bernoulli),
+    ("test_bernoulli_double", Random::Bernoulli),
+    ("test_bernoulli_double_expanded", Random::InvertedBernoulli),
+    ("test_bernoulli_expanded", Random::InvertedBernoulli),
+    ("test_bernoulli_seed", Random::Bernoulli),
+    ("test_bernoulli_seed_expanded", Random::InvertedBernoulli),
+    ("test_training_dropout", Random::Dropout),
+    ("test_training_dropout_default", Random::Dropout),
+    ("test_training_dropout_default_mask", Random::Dropout),
+    ("test_training_dropout_mask", Random::Dropout),
+];
+
+/// How the outputs of a node test depend on its first input, of probabilities or values, and on the second, the ratio of a dropout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Random {
+    Bernoulli,
+    /// The function body of Bernoulli in the specification gives 1 where a number is greater than the probability.
+    InvertedBernoulli,
+    /// Values, and the mask of those that are kept if it is wanted.
+    Dropout,
+}
+
+impl Random {
+    pub fn of(test: &str) -> Option<Self> {
+        RANDOM.iter().find(|(name, _)| *name == test).map(|(_, random)| *random)
+    }
+
+    /// Types and shapes are those wanted; every element is one that can be; of those that are 1 or kept, there are as many as
+    /// expected, but for four standard deviations.
+    pub fn check(self, inputs: &[Tensor], outputs: &[Tensor], wanted: &[Tensor]) -> Result<(), String> {
+        for (output, want) in outputs.iter().zip(wanted) {
+            if output.ty() != want.ty() {
+                return Err(format!("is {}, wanted {}", output.ty(), want.ty()));
+            }
+        }
+        let ratio = inputs.get(1).map_or(0.5, |ratio| ratio.number(0).as_f64());
+        let (mut surplus, mut variance) = (0.0, 0.0);
+        for (index, x) in inputs[0].numbers().enumerate() {
+            let (x, y) = (x.as_f64(), outputs[0].number(index).as_f64());
+            let (probability, one) = match self {
+                Random::Bernoulli => (x, 1.0),
+                Random::InvertedBernoulli => (1.0 - x, 1.0),
+                Random::Dropout => (1.0 - ratio, x / (1.0 - ratio)),
+            };
+            let kept = outputs.get(1).map_or(y != 0.0, |mask| mask.number(index).as_f64() != 0.0);
+            if (y - if kept { one } else { 0.0 }).abs() > 1e-5 * one.abs() {
+                return Err(format!("[{index}] is {y}, from {x}"));
+            }
+            surplus += if kept { 1.0 - probability } else { -probability };
+            variance += probability * (1.0 - probability);
+        }
+        if surplus.abs() <= 4.0 * variance.sqrt() { Ok(()) } else { Err(format!("{surplus} more than expected are 1 or kept")) }
+    }
+}
+
 /// The inputs whose values determine shapes, directly or through other nodes.
 pub fn shape_inputs(graph: &FlatGraph<'_>) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
+    add_shape_inputs(graph, &mut found);
+    found
+}
+
+fn add_shape_inputs(graph: &FlatGraph<'_>, found: &mut BTreeSet<String>) {
     for node in graph.nodes.iter().rev() {
         let determining = ops::shape_inputs(node.domain, node.operator);
         let only_shape = matches!(node.operator, "Shape" | "Size");
         let through = !only_shape && node.outputs.iter().any(|output| found.contains(output));
+        for inner in node.graphs() {
+            // All outputs of a graph inside are those of the node: which of them belongs to which makes no difference here.
+            if through {
+                found.extend(inner.outputs.iter().map(|output| output.name.clone()));
+            }
+            add_shape_inputs(inner, found);
+        }
         let used = node.inputs.iter().enumerate().filter(|(index, _)| through || determining.contains(index));
         found.extend(used.map(|(_, name)| name.clone()));
     }
-    found
 }
 
 /// Options that fix the shapes of inputs and bind as constants those that determine shapes; with the names of the latter.

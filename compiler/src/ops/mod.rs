@@ -12,14 +12,18 @@ pub mod context;
 pub mod conv;
 pub mod einsum;
 pub mod gather;
+pub mod linalg;
 pub mod loss;
 pub mod matmul;
 pub mod ml;
+pub mod ngram;
 pub mod norm;
 pub mod pool;
 pub mod quant;
+pub mod random;
 pub mod recurrent;
 pub mod reduce;
+pub mod region;
 pub mod resize;
 pub mod sample;
 pub mod scatter;
@@ -83,6 +87,7 @@ static STANDARD: &[&[&OpDef]] = &[
     conv::ALL, matmul::ALL, einsum::ALL, pool::ALL, reduce::ALL, resize::ALL,
     softmax::ALL, norm::ALL, loss::ALL, attention::ALL, recurrent::ALL,
     quant::ALL, signal::ALL, sample::ALL, state::ALL, selected::ALL,
+    linalg::ALL, ngram::ALL, random::ALL, region::ALL,
 ];
 
 /// An operator of control flow. It holds graphs and is written out by import, so that it has no definition as a formula.

@@ -61,10 +61,9 @@ fn softmax_zero(scores: Wire<'_>) -> Wire<'_> {
 /// The quantile of the normal distribution, by the closed formula for the inverse of erf that is exact to 0.2 %.
 fn probit(scores: Wire<'_>) -> Wire<'_> {
     const A: f64 = 0.147;
-    const PI: f64 = 3.14159;
     let x = scores * 2.0 - 1.0;
     let log = ((1.0 - x) * (x + 1.0)).log();
-    let mean = log * 0.5 + 2.0 / (PI * A);
+    let mean = log * 0.5 + 2.0 / (std::f64::consts::PI * A);
     let root = ((mean * mean - log * (1.0 / A)).sqrt() - mean).sqrt();
     x.lt(x.like(0.0)).select(-root, root) * std::f64::consts::SQRT_2
 }
