@@ -52,7 +52,8 @@ pub struct OpDef {
     /// Empty for the default domain.
     pub domain: &'static str,
     pub name: &'static str,
-    /// Versions of the domain at which it was introduced or changed, ascending: those in force at opset 7 and later.
+    /// Versions of the domain at which it was introduced or changed, ascending: those in force at opset 7 and later,
+    /// and those of opset 6 that differ in how operands broadcast.
     pub since: &'static [i64],
     /// Inputs whose values determine the shape of a result, or the form of the computation: they must be known when the model
     /// is compiled.

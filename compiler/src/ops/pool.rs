@@ -91,12 +91,12 @@ fn window(pools: &[Pool]) -> Window {
 pub static AVERAGE_POOL: OpDef = OpDef {
     domain: "",
     name: "AveragePool",
-    since: &[7, 10, 11, 19, 22],
+    since: &[1, 7, 10, 11, 19, 22],
     shape_inputs: &[],
     build: |node| {
         let x = node.input(0)?;
         let pools = pools(node, &x.shape(), 19, 10)?;
-        let include_pad = node.attributes().flag("count_include_pad", false)?;
+        let include_pad = node.version() >= 7 && node.attributes().flag("count_include_pad", false)?;
         Ok(vec![widened(x, |x| x.window(ReduceFn::Sum, window(&pools)) / cell_counts(x, &pools, include_pad))])
     },
 };
