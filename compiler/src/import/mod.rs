@@ -54,7 +54,16 @@ pub fn import_all_errors(model: &Model, options: &ImportOptions) -> Result<(Grap
     for output in &flat.outputs {
         if let Some(wire) = importer.value(&scope, &output.name) {
             builder.output(&output.name, wire);
-            let checked = output.declared_type().and_then(|declared| importer.check_output(&output.name, declared, wire));
+            let checked = match output.declared_type() {
+                Ok(declared) => importer.check_output(&output.name, declared, wire),
+                // Labels that are strings and lists of maps, which operators of ai.onnx.ml leave behind.
+                Err(error) => {
+                    let ty = wire.ty();
+                    let message = format!("the output '{}' is computed as {ty}; {}", output.name, error.message);
+                    importer.warnings.push(Warning::new(WarningKind::Declared, message));
+                    Ok(())
+                }
+            };
             checked.unwrap_or_else(|error| importer.errors.push(error));
         }
     }
@@ -159,15 +168,10 @@ impl<'b> Importer<'b> {
         self.builder.check()?;
         let results = results?;
         context.finish()?;
-        self.warnings.extend(
-            context
-                .warnings()
-                .into_iter()
-                .map(|message| Warning { node: Some(node.reference()), ..Warning::new(WarningKind::Training, message) }),
-        );
         if let Some(index) = (results.len()..node.outputs.len()).find(|&index| context.wants_output(index)) {
             return Err(Error::new(format!("output {index} ('{}') of {} is not supported", node.outputs[index], def.name)));
         }
+        self.warnings.extend(context.into_warnings().into_iter().map(|noted| Warning::of_node(node.reference(), noted)));
         Ok(Some(results))
     }
 
@@ -209,14 +213,17 @@ impl<'b> Importer<'b> {
     }
 
     /// Compares a declared type with the inferred one. A known extent is a contract with the caller, who sizes a buffer by it:
-    /// one that cannot be true is an error, unless the user asked for other shapes than the model was made for.
+    /// one that cannot be true is an error, unless the user asked for other shapes than the model was made for. A shape of another
+    /// rank with extents that are not known is no such contract: a warning.
     fn check_output(&mut self, name: &str, declared: Option<DeclaredType>, wire: Wire<'b>) -> Result<()> {
         let Some(declared) = declared else { return Ok(()) };
         let ty = wire.ty();
-        let contradicts = differs(&declared, &ty);
+        let complete = declared.dims.as_ref().is_some_and(|dims| dims.iter().all(|dim| matches!(dim, DeclaredDim::Known(_))));
+        let other_rank = declared.dims.as_ref().is_some_and(|dims| dims.len() != ty.rank());
+        let contradicts = differs(&declared, &ty) && (complete || !other_rank);
         let message = format!("the model declares its output '{name}' as {declared}, but it computes {ty}");
         ensure!(!contradicts || self.reshaped, "{message}");
-        if contradicts || declared.dtype != ty.dtype {
+        if differs(&declared, &ty) || declared.dtype != ty.dtype {
             self.warnings.push(Warning::new(WarningKind::Declared, message));
         }
         Ok(())

@@ -5,6 +5,7 @@ use std::fmt;
 use mcc_support::error::NodeRef;
 
 use crate::onnx::{FlatGraph, Model};
+use crate::ops::NodeWarning;
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident = $name:literal,)*) => {
@@ -28,6 +29,8 @@ kinds! {
     Declared = "declared-type",
     /// A node does what it does in training.
     Training = "training",
+    /// A node answers in another form than ONNX has it.
+    Result = "result",
     /// An input with a default value became a constant.
     Default = "default-input",
     /// Something that does not change results is not in the object.
@@ -45,6 +48,11 @@ pub struct Warning {
 impl Warning {
     pub fn new(kind: WarningKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), node: None }
+    }
+
+    pub(super) fn of_node(node: NodeRef, noted: NodeWarning) -> Self {
+        let kind = if noted.of_training { WarningKind::Training } else { WarningKind::Result };
+        Self { kind, message: noted.message, node: Some(node) }
     }
 }
 
