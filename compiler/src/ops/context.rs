@@ -9,6 +9,13 @@ use super::OpDef;
 use crate::graph::{Builder, Wire};
 use crate::onnx::{Attributes, Node};
 
+/// What the user should know of a node though it can be compiled.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NodeWarning {
+    pub of_training: bool,
+    pub message: String,
+}
+
 #[derive(Debug)]
 pub struct NodeContext<'n, 'b> {
     builder: &'b Builder,
@@ -19,12 +26,13 @@ pub struct NodeContext<'n, 'b> {
     inputs: Vec<Option<Wire<'b>>>,
     /// Per input.
     read: RefCell<Vec<bool>>,
+    warnings: RefCell<Vec<NodeWarning>>,
 }
 
 impl<'n, 'b> NodeContext<'n, 'b> {
     pub fn new(builder: &'b Builder, node: &'n Node<'n>, def: &'static OpDef, inputs: Vec<Option<Wire<'b>>>) -> Self {
         let read = RefCell::new(vec![false; inputs.len()]);
-        Self { builder, node, def, attributes: node.attributes(), inputs, read }
+        Self { builder, node, def, attributes: node.attributes(), inputs, read, warnings: RefCell::default() }
     }
 
     pub fn builder(&self) -> &'b Builder {
@@ -58,9 +66,24 @@ impl<'n, 'b> NodeContext<'n, 'b> {
         self.node.outputs.get(index).is_some_and(|name| !name.is_empty())
     }
 
+    /// Notes that the node does what it does in training, which a model that is used does only by mistake.
+    pub fn warn_of_training(&self, what: &str) {
+        self.warnings.borrow_mut().push(NodeWarning { of_training: true, message: format!("it is in training mode: {what}") });
+    }
+
     /// An error about this node.
     pub fn error(&self, message: impl Into<String>) -> Error {
         self.attributes.error(message)
+    }
+
+    /// Notes what the user should know of this node though it can be compiled.
+    pub fn warn(&self, message: impl Into<String>) {
+        self.warnings.borrow_mut().push(NodeWarning { of_training: false, message: message.into() });
+    }
+
+    /// What was noted.
+    pub fn into_warnings(self) -> Vec<NodeWarning> {
+        self.warnings.into_inner()
     }
 
     pub fn input(&self, index: usize) -> Result<Wire<'b>> {
