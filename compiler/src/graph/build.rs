@@ -74,6 +74,15 @@ impl Builder {
         wire
     }
 
+    pub fn input_count(&self) -> usize {
+        self.state.borrow().graph.inputs.len()
+    }
+
+    /// Forgets the inputs after the first so many, which nothing uses.
+    pub fn truncate_inputs(&self, count: usize) {
+        self.state.borrow_mut().graph.inputs.truncate(count);
+    }
+
     pub fn output(&self, name: impl Into<String>, wire: Wire<'_>) {
         self.state.borrow_mut().graph.outputs.push((name.into(), wire.value));
     }

@@ -189,10 +189,12 @@ impl<'b> Importer<'b> {
         mut body: impl FnMut(&mut Self, Wire<'b>, &[Wire<'b>]) -> Result<Option<Round<'b>>>,
     ) -> Result<Option<Repeated<'b>>> {
         let (builder, errors) = (self.builder, self.errors.len());
+        let (inputs, stand_ins) = (builder.input_count(), self.stand_ins.clone());
         let mut missing = false;
         let mut round = |importer: &mut Self, round: Wire<'b>, carried: &[Wire<'b>]| {
             importer.begin_round()?;
             let results = body(importer, round, carried)?;
+            let results = results.filter(|_| importer.errors.len() == errors);
             missing = results.is_none();
             results.ok_or_else(|| Error::new("the body of a loop could not be made"))
         };
@@ -202,14 +204,24 @@ impl<'b> Importer<'b> {
         if let (Err(_), Some(known)) = (&repeated, known) {
             // Rounds whose types depend on their number.
             self.errors.truncate(errors);
+            builder.truncate_inputs(inputs);
+            self.stand_ins = stand_ins;
             let written = usize::try_from(known).unwrap_or(0);
             repeated = builder.write_out(written, initial, &mut |at, carried: &[Wire<'b>]| round(self, at, carried));
         }
         match repeated {
             Ok(Some(repeated)) => Ok(Some(repeated)),
             Ok(None) => Err(Error::new("what the loop carries changes its type, and when it ends depends on data")),
-            Err(_) if missing => Ok(None),
-            Err(error) => Err(error),
+            Err(_) if missing && known.is_some() => Ok(None),
+            Err(error) if known.is_some() => Err(error),
+            Err(error) => {
+                // Were it known how the loop runs, its rounds could be written out.
+                let inner = self.errors.drain(errors..).next();
+                let unknown = rounds.filter(|rounds| rounds.constant().is_none()).or(go).map_or(error, |wire| {
+                    self.unknown("how many rounds a loop runs whose body cannot be compiled for all rounds at once", wire)
+                });
+                Err(inner.into_iter().fold(unknown, |error, inner| error.context(format!("for {inner}"))))
+            }
         }
     }
 
