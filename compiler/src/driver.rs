@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use mcc_kernel::{Code, Facts, Target};
+use mcc_runtime::ARENA_ALIGN;
 use mcc_support::{Error, Result, bug, ensure};
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -13,6 +14,7 @@ use crate::decide;
 use crate::decisions::Decisions;
 use crate::emit::manifest::hex;
 use crate::emit::{self, BufferPlace, CompiledKernel, CompiledModel, Linked, Port};
+use crate::graph::lengths::Length;
 use crate::graph::{self, Graph};
 use crate::import::{self, ImportOptions};
 use crate::loops::{self, BufferId, Program};
@@ -111,6 +113,8 @@ impl Options {
             "cpu": machine.cpu.name,
             "shapes": self.import.shapes,
             "dims": self.import.dims,
+            "ranges": self.import.ranges,
+            "axis_ranges": self.import.axis_ranges.iter().collect::<Vec<_>>(),
             "constants": constants.collect::<serde_json::Map<_, _>>(),
             "fuel": self.fuel,
             "decisions": self.decisions.as_ref().map(|decisions| hex(&Sha256::digest(json!(decisions).to_string()))),
@@ -316,17 +320,43 @@ impl Compilation {
                 args: compiled.buffers.iter().map(|&buffer| buffer_place(plan.places[buffer])).collect(),
                 extent: compiled.extent as i64,
             });
+        let lengths = &self.graph().lengths;
+        let mut arena_bytes = plan.arena_bytes as u64;
+        let tensors = |list: &[(String, BufferId)], symbols: usize| list[..list.len() - symbols].to_vec();
+        let mut port = |kind: &str, tensors: &[(String, BufferId)], symbols: &[Vec<Option<Length>>]| {
+            let mut ports = ports(&self.name, kind, program, tensors);
+            for (port, symbols) in ports.iter_mut().zip(symbols).filter(|(_, symbols)| symbols.iter().any(Option::is_some)) {
+                port.symbols = symbols.iter().map(|length| length.map(|length| lengths.symbol(length))).collect();
+                port.staged = Some(arena_bytes.next_multiple_of(ARENA_ALIGN as u64));
+                arena_bytes = arena_bytes.next_multiple_of(ARENA_ALIGN as u64) + port.ty.size_bytes() as u64;
+            }
+            ports
+        };
+        let inputs = port("input", &tensors(&program.inputs, lengths.dims.len()), &lengths.inputs);
+        let outputs = port("output", &tensors(&program.outputs, lengths.counts.len()), &lengths.outputs);
+        let place = |place: BufferPlace| match place {
+            BufferPlace::Input(at) if at >= inputs.len() => BufferPlace::Dim(at - inputs.len()),
+            BufferPlace::Output(at) if at >= outputs.len() => BufferPlace::Count(at - outputs.len()),
+            BufferPlace::Input(at) => inputs[at].staged.map_or(place, BufferPlace::Arena),
+            BufferPlace::Output(at) => outputs[at].staged.map_or(place, BufferPlace::Arena),
+            other => other,
+        };
+        let kernels: Vec<CompiledKernel> = kernels
+            .map(|kernel| CompiledKernel { args: kernel.args.iter().map(|&arg| place(arg)).collect(), ..kernel })
+            .collect();
         let model = CompiledModel {
             name: self.name.clone(),
             triple: self.machine.triple.clone(),
             cpu: self.machine.cpu.clone(),
-            inputs: ports(&self.name, "input", program, &program.inputs),
-            outputs: ports(&self.name, "output", program, &program.outputs),
-            kernels: kernels.collect(),
+            dims: symbols(&self.name, "dim", &lengths.dims),
+            counts: symbols(&self.name, "count", &lengths.counts),
+            kernels,
             weights: plan.weights.clone(),
-            arena_bytes: plan.arena_bytes as u64,
+            arena_bytes,
             arena_lower_bound_bytes: plan.lower_bound_bytes as u64,
             status_offset: plan.status_offset.map(|offset| offset as u64),
+            inputs,
+            outputs,
             model_sha256: self.source_sha256,
             options_sha256: Sha256::digest(self.options.to_string()).into(),
             options: self.options.clone(),
@@ -451,12 +481,25 @@ pub fn compile_graph(graph: Graph, options: &Options, observer: &mut dyn Observe
     Ok(compilation)
 }
 
+fn symbols(model: &str, kind: &str, symbols: &[graph::lengths::Symbol]) -> Vec<emit::Symbol> {
+    let names = emit::tensor_names(model, kind, symbols.iter().map(|symbol| symbol.name.as_str()));
+    let symbol = |(symbol, c_name): (&graph::lengths::Symbol, String)| emit::Symbol {
+        name: symbol.name.clone(),
+        c_name,
+        min: symbol.min,
+        max: symbol.max,
+    };
+    symbols.iter().zip(names).map(symbol).collect()
+}
+
 fn ports(model: &str, kind: &str, program: &Program, tensors: &[(String, BufferId)]) -> Vec<Port> {
     let names = emit::tensor_names(model, kind, tensors.iter().map(|(name, _)| name.as_str()));
     let port = |((name, buffer), c_name): (&(String, BufferId), String)| Port {
         name: name.clone(),
         c_name,
         ty: program.buffers[*buffer].ty.clone(),
+        symbols: Vec::new(),
+        staged: None,
     };
     tensors.iter().zip(names).map(port).collect()
 }

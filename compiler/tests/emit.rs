@@ -28,7 +28,13 @@ fn elementwise(name: &str, op: Op) -> Kernel {
 }
 
 fn port(name: &str, c_name: &str, dtype: DType, shape: &[usize]) -> Port {
-    Port { name: name.to_string(), c_name: c_name.to_string(), ty: TensorType::new(dtype, shape) }
+    Port {
+        name: name.to_string(),
+        c_name: c_name.to_string(),
+        ty: TensorType::new(dtype, shape),
+        symbols: Vec::new(),
+        staged: None,
+    }
 }
 
 fn triple_and_cpu(triple: &str) -> (Triple, mcc_kernel::Cpu) {
@@ -62,6 +68,8 @@ fn model(triple: &str) -> Linked {
         cpu,
         inputs: vec![port("x:0", "x", DType::F32, &[2, 4])],
         outputs: vec![port("y", "y", DType::F32, &[8])],
+        dims: Vec::new(),
+        counts: Vec::new(),
         kernels: kernels.to_vec(),
         weights: weights.into(),
         arena_bytes: 128,

@@ -137,6 +137,23 @@ static size_t element_align(const mcc_tensor_info *tensor) {
     }
 }
 
+/* Bytes of a tensor with the extents of a run; those that the run finds are the greatest where `counts` is null. */
+static size_t tensor_bytes(const mcc_model *model, const mcc_tensor_info *tensor, const int64_t *dims, const int64_t *counts) {
+    const int32_t *symbols = mcc_at(&tensor->symbols);
+    if (!symbols)
+        return tensor->size_bytes;
+    size_t bytes = element_align(tensor);
+    for (uint32_t axis = 0; axis < tensor->rank; axis++) {
+        int64_t extent = mcc_tensor_dims(tensor)[axis];
+        if (symbols[axis] >= 0 && (uint32_t)symbols[axis] < model->dim_count)
+            extent = dims[symbols[axis]];
+        else if (symbols[axis] >= 0 && counts)
+            extent = counts[symbols[axis] - (int32_t)model->dim_count];
+        bytes *= extent > 0 ? (size_t)extent : 0;
+    }
+    return bytes;
+}
+
 /* Runs `model` on the dims and inputs at `record` and writes status, counts and outputs to `result`; returns its bytes. */
 static size_t run(const mcc_model *model, const unsigned char *record, unsigned char *result, int second) {
     const void *inputs[model->input_count + 1];
@@ -149,15 +166,16 @@ static size_t run(const mcc_model *model, const unsigned char *record, unsigned 
     memset(counts, fill, sizeof counts);
     for (uint32_t i = 0; i < model->input_count; i++) {
         const mcc_tensor_info *tensor = mcc_model_input(model, i);
-        region *r = place("input", i, tensor->size_bytes, element_align(tensor), at_end, fill);
-        memcpy(r->data, record, tensor->size_bytes);
-        record += tensor->size_bytes;
+        size_t bytes = tensor_bytes(model, tensor, dims, NULL);
+        region *r = place("input", i, bytes, element_align(tensor), at_end, fill);
+        memcpy(r->data, record, bytes);
+        record += bytes;
         mprotect(r->map + guard, r->map_bytes - 2 * guard, PROT_READ);
         inputs[i] = r->data;
     }
     for (uint32_t i = 0; i < model->output_count; i++) {
         const mcc_tensor_info *tensor = mcc_model_output(model, i);
-        written[i] = place("output", i, tensor->size_bytes, element_align(tensor), at_end, fill);
+        written[i] = place("output", i, tensor_bytes(model, tensor, dims, NULL), element_align(tensor), at_end, fill);
         outputs[i] = written[i]->data;
     }
     region *arena = place("arena", 0, model->arena_bytes, MCC_ARENA_ALIGN, at_end, fill);
@@ -177,22 +195,33 @@ static size_t run(const mcc_model *model, const unsigned char *record, unsigned 
     unsigned char *at = result;
     memcpy(at, &status, sizeof status);
     at += sizeof status;
+    if (status > MCC_CLAMPED)
+        memset(counts, 0, sizeof counts);
     memcpy(at, counts, sizeof(int64_t) * model->count_count);
     at += sizeof(int64_t) * model->count_count;
     for (uint32_t i = 0; i < model->output_count; i++) {
         check_surroundings(written[i], fill);
+        /* What the run left out must be as it was: all after an error, else what is behind the elements that it found. */
+        size_t present = status > MCC_CLAMPED ? 0 : tensor_bytes(model, mcc_model_output(model, i), dims, counts);
+        for (size_t byte = present; byte < written[i]->bytes; byte++) {
+            if (written[i]->data[byte] != fill)
+                fail("byte %zu of output %u is written, but does not exist", byte, i);
+        }
         memcpy(at, outputs[i], written[i]->bytes);
+        memset(at + present, 0, written[i]->bytes - present);
         at += written[i]->bytes;
     }
     release();
     return (size_t)(at - result);
 }
 
-static size_t total(const mcc_model *model, int of_results) {
+static size_t total(const mcc_model *model, const unsigned char *record, int of_results) {
+    int64_t dims[model->dim_count + 1];
+    memcpy(dims, record, sizeof(int64_t) * model->dim_count);
     size_t bytes = of_results ? sizeof(int32_t) + sizeof(int64_t) * model->count_count : sizeof(int64_t) * model->dim_count;
     uint32_t count = of_results ? model->output_count : model->input_count;
     for (uint32_t i = 0; i < count; i++)
-        bytes += (of_results ? mcc_model_output(model, i) : mcc_model_input(model, i))->size_bytes;
+        bytes += tensor_bytes(model, of_results ? mcc_model_output(model, i) : mcc_model_input(model, i), dims, NULL);
     return bytes;
 }
 
@@ -209,7 +238,9 @@ static void *work(void *argument) {
             fail("record for model %u of %u", number, model_count);
         const mcc_model *model = models[number];
         running = mcc_model_name(model);
-        size_t bytes = total(model, 0), result_bytes = total(model, 1);
+        if (records_bytes - at < sizeof(int64_t) * model->dim_count)
+            fail("RECORDS end within a record");
+        size_t bytes = total(model, records + at, 0), result_bytes = total(model, records + at, 1);
         if (model->abi_version != MCC_ABI_VERSION || model->size < sizeof(mcc_model) || model->arena_align != MCC_ARENA_ALIGN)
             fail("description of version %u and %u bytes", model->abi_version, model->size);
         if (records_bytes - at < bytes)

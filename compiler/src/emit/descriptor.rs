@@ -6,7 +6,7 @@ use mcc_runtime::abi;
 
 use super::abi_arch;
 use super::dtype_code;
-use super::model::{CompiledModel, Port};
+use super::model::{CompiledModel, Port, Symbol};
 
 /// The block, and where in it the distances to the entry function and to the weights go.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -27,6 +27,15 @@ pub fn descriptor(model: &CompiledModel, cpu_features: u32, stack_bytes: u32) ->
         for (index, port) in ports.iter().enumerate() {
             tensor_info(&mut block, first + index * size_of::<abi::TensorInfo>(), port);
         }
+    }
+    let symbols: Vec<&Symbol> = model.dims.iter().chain(&model.counts).collect();
+    let symbols_at = block.reserve(size_of::<abi::Symbol>() * symbols.len());
+    for (index, symbol) in symbols.iter().enumerate() {
+        let at = symbols_at + index * size_of::<abi::Symbol>();
+        block.put(at, &(symbol.min as i64).to_le_bytes());
+        block.put(at + 8, &(symbol.max as i64).to_le_bytes());
+        let name = block.text(&symbol.name);
+        block.point(at + 16, name);
     }
     let version = concat!("mcc ", env!("CARGO_PKG_VERSION"));
     let texts = [model.name.as_str(), version, &model.triple.to_string(), &model.cpu.name].map(|text| block.text(text));
@@ -54,11 +63,14 @@ pub fn descriptor(model: &CompiledModel, cpu_features: u32, stack_bytes: u32) ->
             block.point(field, first);
         }
     }
-    // No extent is known only at run time.
-    let [dim_count, count_count, symbols] = [0; 3];
-    for value in [dim_count, count_count, symbols, size_of::<abi::Symbol>() as u32] {
-        u32_field(&mut block, value);
+    for value in [model.dims.len(), model.counts.len()] {
+        u32_field(&mut block, value as u32);
     }
+    let field = u32_field(&mut block, 0);
+    if !symbols.is_empty() {
+        block.point(field, symbols_at);
+    }
+    u32_field(&mut block, size_of::<abi::Symbol>() as u32);
     for value in [model.arena_bytes, model.weights.len() as u64] {
         u32_field(&mut block, value as u32);
         u32_field(&mut block, (value >> 32) as u32);
@@ -84,6 +96,13 @@ fn tensor_info(block: &mut Block, at: usize, port: &Port) {
             block.put(dims + 8 * axis, &(dim as i64).to_le_bytes());
         }
         block.point(at + 12, dims);
+    }
+    if !port.symbols.is_empty() {
+        let symbols = block.reserve(4 * port.symbols.len());
+        for (axis, symbol) in port.symbols.iter().enumerate() {
+            block.put(symbols + 4 * axis, &symbol.map_or(-1, |symbol| symbol as i32).to_le_bytes());
+        }
+        block.point(at + 24, symbols);
     }
     block.put(at + 16, &(port.ty.size_bytes() as u64).to_le_bytes());
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use mcc_support::DType;
 
-use super::model::{CompiledModel, Port};
+use super::model::{CompiledModel, Port, Symbol};
 
 /// The text of `NAME.h`, for C11 and C++17.
 pub fn header(model: &CompiledModel, stack_bytes: u32) -> String {
@@ -37,6 +37,11 @@ pub fn header(model: &CompiledModel, stack_bytes: u32) -> String {
     }
     line(&tensors_struct(&format!("{name}_inputs"), "const ", &model.inputs));
     line(&tensors_struct(&format!("{name}_outputs"), "", &model.outputs));
+    for (kind, symbols) in [("dims", &model.dims), ("counts", &model.counts)] {
+        if !symbols.is_empty() {
+            line(&extents_struct(name, kind, symbols));
+        }
+    }
     line("/* Runs the model once; returns one of mcc_status. */");
     line(&format!("int {name}_call(const mcc_call *call);\n"));
     line("/* Describes the model. */");
@@ -70,8 +75,31 @@ fn tensors_struct(name: &str, qualifier: &str, ports: &[Port]) -> String {
     out
 }
 
+/// In the order of `mcc_call.dims` or `mcc_call.counts`.
+fn extents_struct(name: &str, kind: &str, symbols: &[Symbol]) -> String {
+    let what = if kind == "dims" { "Extents that a run is told." } else { "Extents that a run finds." };
+    let mut out = format!("/* {what} */\ntypedef struct {name}_{kind} {{\n");
+    for symbol in symbols {
+        let renamed =
+            if symbol.name == symbol.c_name { String::new() } else { format!(", '{}' in the model", comment(&symbol.name)) };
+        let _ = writeln!(out, "    int64_t {}; /* from {} to {}{renamed} */", symbol.c_name, symbol.min, symbol.max);
+    }
+    let _ = writeln!(out, "}} {name}_{kind};");
+    out
+}
+
 fn run(name: &str, model: &CompiledModel) -> String {
-    let mut out = format!("static inline int {name}_run(const {name}_inputs *in, const {name}_outputs *out, void *arena) {{\n");
+    let (mut extents, mut dims, mut counts) = (String::new(), "NULL", "NULL");
+    if !model.dims.is_empty() {
+        extents += &format!("const {name}_dims *dims, ");
+        dims = "(const int64_t *)dims";
+    }
+    if !model.counts.is_empty() {
+        extents += &format!("{name}_counts *counts, ");
+        counts = "(int64_t *)counts";
+    }
+    let mut out =
+        format!("static inline int {name}_run(const {name}_inputs *in, const {name}_outputs *out, {extents}void *arena) {{\n");
     let mut table = |kind: &str, pointer: &str, variable: &str, ports: &[Port]| {
         if ports.is_empty() {
             let _ = writeln!(out, "    (void){variable};");
@@ -89,8 +117,8 @@ fn run(name: &str, model: &CompiledModel) -> String {
         ("cpu_features", "mcc_cpu_features()"),
         ("inputs", &inputs),
         ("outputs", &outputs),
-        ("dims", "NULL"),
-        ("counts", "NULL"),
+        ("dims", dims),
+        ("counts", counts),
         ("arena", "arena"),
         ("weights", "NULL"),
         ("parallel_for", "NULL"),

@@ -3,13 +3,14 @@
 use serde_json::{Value, json};
 
 use super::Sizes;
-use super::model::{CompiledModel, Port};
+use super::model::{CompiledModel, Port, Symbol};
 
 /// Grows when a field changes its meaning or goes.
 const SCHEMA_VERSION: u32 = 1;
 
 pub fn manifest(model: &CompiledModel, required_features: &[&str], sizes: &Sizes) -> String {
     let ports = |ports: &[Port]| ports.iter().map(port).collect::<Vec<_>>();
+    let symbols = |symbols: &[Symbol]| symbols.iter().map(symbol).collect::<Vec<_>>();
     let kernels: Vec<Value> = model
         .kernels
         .iter()
@@ -34,6 +35,8 @@ pub fn manifest(model: &CompiledModel, required_features: &[&str], sizes: &Sizes
         "required_features": required_features,
         "inputs": ports(&model.inputs),
         "outputs": ports(&model.outputs),
+        "dims": symbols(&model.dims),
+        "counts": symbols(&model.counts),
         "arena_bytes": sizes.arena_bytes,
         "arena_align": mcc_runtime::ARENA_ALIGN,
         "arena_lower_bound_bytes": sizes.arena_lower_bound_bytes,
@@ -55,7 +58,12 @@ fn port(port: &Port) -> Value {
         "dtype": port.ty.dtype.name(),
         "shape": port.ty.shape.dims(),
         "size_bytes": port.ty.size_bytes(),
+        "symbols": port.symbols,
     })
+}
+
+fn symbol(symbol: &Symbol) -> Value {
+    json!({ "name": symbol.name, "c_name": symbol.c_name, "min": symbol.min, "max": symbol.max })
 }
 
 pub fn hex(bytes: &[u8]) -> String {

@@ -7,15 +7,16 @@ pub mod manifest;
 pub mod model;
 pub mod names;
 pub mod object;
+mod stage;
 
 use std::collections::HashMap;
 
 use mcc_kernel::{Arch, Code, Cpu, Kernel, Target};
 use mcc_runtime::abi;
-use mcc_support::DType;
+use mcc_support::{DType, Result, TensorType, ensure};
 
 pub use entry::{BufferPlace, EntryPlan, KernelCall};
-pub use model::{CompiledKernel, CompiledModel, Port};
+pub use model::{CompiledKernel, CompiledModel, Port, Symbol};
 pub use names::{given_model_name, model_name, tensor_names};
 
 /// What a model takes.
@@ -26,6 +27,39 @@ pub struct Sizes {
     pub weights_bytes: u64,
     pub code_bytes: u64,
     pub stack_bytes: u32,
+}
+
+impl CompiledModel {
+    /// The extents that a run with inputs of these types is told.
+    ///
+    /// # Errors
+    ///
+    /// Inputs that differ from the model's in number or type, and extents outside of their bounds.
+    pub fn dims_of(&self, inputs: &[&TensorType]) -> Result<Vec<usize>> {
+        ensure!(inputs.len() == self.inputs.len(), "the model has {} inputs, {} are given", self.inputs.len(), inputs.len());
+        let mut dims: Vec<Option<usize>> = vec![None; self.dims.len()];
+        for (port, given) in self.inputs.iter().zip(inputs) {
+            let fits = given.dtype == port.ty.dtype && given.rank() == port.ty.rank();
+            ensure!(fits, "input '{}' is {}, given is {given}", port.name, port.ty);
+            for (axis, (&extent, &most)) in given.shape.iter().zip(port.ty.shape.iter()).enumerate() {
+                let Some(dim) = port.symbols.get(axis).copied().flatten() else {
+                    ensure!(extent == most, "input '{}' is {}, given is {given}", port.name, port.ty);
+                    continue;
+                };
+                let symbol = &self.dims[dim];
+                ensure!(
+                    (symbol.min..=symbol.max).contains(&extent) && dims[dim].is_none_or(|other| other == extent),
+                    "axis {axis} of input '{}' is '{}', from {} to {} and the same everywhere, given is {given}",
+                    port.name,
+                    symbol.name,
+                    symbol.min,
+                    symbol.max
+                );
+                dims[dim] = Some(extent);
+            }
+        }
+        Ok(dims.into_iter().map(|dim| dim.expect("an input has each of the dimensions")).collect())
+    }
 }
 
 /// A compiled model with its entry function: all that an object holds and that a loader needs.
@@ -54,6 +88,10 @@ pub fn entry(model: &CompiledModel, symbols: &[String]) -> Kernel {
         weights: (!model.weights.is_empty()).then(|| weights_symbol(model)),
         cpu_features: required_bits(&model.cpu),
         status_offset: model.status_offset,
+        dims: model.dims.iter().map(|dim| (dim.min, dim.max)).collect(),
+        counts: model.counts.iter().map(|count| count.max).collect(),
+        staged_inputs: stage::staged(&model.inputs),
+        staged_outputs: stage::staged(&model.outputs),
     };
     entry::entry(&format!("{}_call", model.name), &plan)
 }

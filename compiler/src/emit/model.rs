@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use mcc_kernel::{Code, Cpu};
-use mcc_support::TensorType;
+use mcc_support::{Shape, TensorType};
 use target_lexicon::Triple;
 
 use super::entry::BufferPlace;
@@ -14,7 +14,33 @@ pub struct Port {
     pub name: String,
     /// As in the header.
     pub c_name: String,
+    /// With the greatest extents.
     pub ty: TensorType,
+    /// Of each dimension, its symbol where its extent is known only at run time; empty where all are fixed.
+    pub symbols: Vec<Option<usize>>,
+    /// Where in the arena the tensor lies with room for its greatest extents, if it has symbols.
+    pub staged: Option<u64>,
+}
+
+impl Port {
+    /// The shape of a run, of which the extents of all symbols are known.
+    pub fn shape_of(&self, extents: &[usize]) -> Shape {
+        let extent = |(axis, &most): (usize, &usize)| match self.symbols.get(axis).copied().flatten() {
+            Some(symbol) => extents[symbol].min(most),
+            None => most,
+        };
+        self.ty.shape.iter().enumerate().map(extent).collect()
+    }
+}
+
+/// An extent that is known only at run time.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Symbol {
+    pub name: String,
+    /// As in the header.
+    pub c_name: String,
+    pub min: usize,
+    pub max: usize,
 }
 
 /// A kernel with its one call.
@@ -38,6 +64,9 @@ pub struct CompiledModel {
     pub cpu: Cpu,
     pub inputs: Vec<Port>,
     pub outputs: Vec<Port>,
+    /// Extents that a run is told, and behind them those that it finds: what [`Port::symbols`] counts.
+    pub dims: Vec<Symbol>,
+    pub counts: Vec<Symbol>,
     /// In the order in which they run.
     pub kernels: Vec<CompiledKernel>,
     /// Packed, as the offsets of [`BufferPlace::Weights`] say.

@@ -11,7 +11,7 @@ use std::fmt;
 
 use mcc_support::{Error, Result, Tensor, ensure};
 
-use crate::graph::{Builder, Graph, Origin, Wire};
+use crate::graph::{Builder, Extent, Graph, Origin, Wire};
 use crate::onnx::{DeclaredDim, DeclaredType, FlatGraph, Model, Node, flatten};
 use crate::ops::{self, NodeContext};
 
@@ -24,6 +24,10 @@ pub struct ImportOptions {
     pub shapes: BTreeMap<String, Vec<usize>>,
     /// Extents of dimensions that the model names.
     pub dims: BTreeMap<String, usize>,
+    /// Least and greatest extents of dimensions that the model names and a run is told.
+    pub ranges: BTreeMap<String, (usize, usize)>,
+    /// As `ranges`, for an axis of an input, whose greatest extent `shapes` has.
+    pub axis_ranges: BTreeMap<(String, usize), (usize, usize)>,
     /// Inputs that become constants.
     pub constants: BTreeMap<String, Tensor>,
 }
@@ -48,7 +52,14 @@ pub fn import_all_errors(model: &Model, options: &ImportOptions) -> Result<(Grap
     let flat = flatten(model).map_err(|error| vec![error])?;
     let name = options.name.clone().unwrap_or_else(|| flat.name.to_string());
     let builder = Builder::new(name);
-    let mut importer = Importer { builder: &builder, errors: Vec::new(), warnings: Vec::new(), reshaped: false, rounds: 0 };
+    let mut importer = Importer {
+        builder: &builder,
+        errors: Vec::new(),
+        warnings: Vec::new(),
+        reshaped: false,
+        rounds: 0,
+        dimensions: BTreeMap::new(),
+    };
     let scope = Scope { graph: &flat, values: RefCell::default(), outer: None };
     importer.inputs(&scope, options);
     importer.nodes(&scope);
@@ -77,6 +88,8 @@ struct Importer<'b> {
     reshaped: bool,
     /// Of loops that were written out.
     rounds: usize,
+    /// By name, those that a run is told.
+    dimensions: BTreeMap<String, Extent>,
 }
 
 /// The values of a graph, inside of those of the graph around it.
@@ -119,10 +132,14 @@ impl<'b> Importer<'b> {
         }
         let def = ops::lookup(node.domain, node.operator, node.opset)?;
         let Some(inputs) = self.inputs_of(scope, node) else { return Ok(None) };
-        let context = NodeContext::new(self.builder, node, def, inputs);
-        let results = (def.build)(&context);
-        self.builder.check()?;
-        let results = results?;
+        let is_bounded = inputs.iter().flatten().any(|wire| wire.is_bounded() || wire.elements().is_some());
+        let context = NodeContext::new(self.builder, node, def, inputs.clone());
+        let results = ops::dynamic::check(&context, def, &inputs).and_then(|()| (def.build)(&context));
+        let results = self.builder.check().and(results);
+        let results = results.map_err(|error| match error.help {
+            None if is_bounded && self.builder.has_dimensions() => error.help(ops::dynamic::HELP),
+            _ => error,
+        })?;
         context.finish()?;
         if let Some(index) = (results.len()..node.outputs.len()).find(|&index| context.wants_output(index)) {
             return Err(Error::new(format!("output {index} ('{}') of {} is not supported", node.outputs[index], def.name)));
@@ -154,10 +171,10 @@ impl<'b> Importer<'b> {
     /// one that cannot be true is an error, unless the user asked for other shapes than the model was made for.
     fn check_output(&mut self, name: &str, declared: Option<DeclaredType>, wire: Wire<'b>) -> Result<()> {
         let Some(declared) = declared else { return Ok(()) };
-        let ty = wire.ty();
-        let differs = |(dim, &extent): (&DeclaredDim, &usize)| matches!(dim, DeclaredDim::Known(known) if *known != extent);
+        let (ty, extents) = (wire.ty(), wire.extents());
+        let differs = |(dim, extent): (&DeclaredDim, &Extent)| matches!(dim, DeclaredDim::Known(known) if extent.known_size().is_some_and(|extent| *known != extent));
         let contradicts =
-            declared.dims.as_ref().is_some_and(|dims| dims.len() != ty.rank() || dims.iter().zip(ty.shape.iter()).any(differs));
+            declared.dims.as_ref().is_some_and(|dims| dims.len() != ty.rank() || dims.iter().zip(&extents).any(differs));
         let message = format!("the model declares its output '{name}' as {declared}, but it computes {ty}");
         ensure!(!contradicts || self.reshaped, "{message}");
         if contradicts || declared.dtype != ty.dtype {

@@ -113,12 +113,12 @@ pub struct BuildArgs {
     /// The CPU to compile for, with single features after + signs [default: x86-64-v3 or armv8-a]
     #[arg(long, value_name = "NAME")]
     pub cpu: Option<String>,
-    /// Fix the shape of an input
+    /// Fix the shape of an input; an extent may be a range, 1..128, which a run is told
     #[arg(long, value_name = "INPUT=1,3,224,224", value_parser = shape)]
-    pub shape: Vec<(String, Vec<usize>)>,
-    /// Fix the extent of a dimension that the model names
-    #[arg(long, value_name = "NAME=EXTENT", value_parser = dim)]
-    pub dim: Vec<(String, usize)>,
+    pub shape: Vec<(String, Vec<Bounds>)>,
+    /// Fix the extent of a dimension that the model names, or give its range, 1..128, which a run is told
+    #[arg(long, value_name = "NAME=EXTENT|LEAST..MOST", value_parser = dim)]
+    pub dim: Vec<(String, Bounds)>,
     /// Make an input a constant: of numbers, as 1 or 0.5,0.5 or of a .npy file
     #[arg(long, value_name = "INPUT=VALUE|FILE.npy", value_parser = pair)]
     pub constant: Vec<(String, String)>,
@@ -265,6 +265,9 @@ fn print_after(text: &str) -> std::result::Result<PrintAfter, String> {
         .ok_or_else(|| format!("neither a pass nor one of the stages {}, nor all", names()))
 }
 
+/// The least and the greatest extent of a dimension.
+pub type Bounds = (usize, usize);
+
 /// Names may hold an equals sign; values do not.
 fn pair(text: &str) -> std::result::Result<(String, String), String> {
     match text.rsplit_once('=') {
@@ -273,16 +276,26 @@ fn pair(text: &str) -> std::result::Result<(String, String), String> {
     }
 }
 
-fn shape(text: &str) -> std::result::Result<(String, Vec<usize>), String> {
+fn shape(text: &str) -> std::result::Result<(String, Vec<Bounds>), String> {
     let (name, value) = pair(text)?;
     let dims = value.split(',').filter(|_| !value.is_empty());
-    let dims: std::result::Result<Vec<usize>, _> = dims.map(|dim| dim.trim().parse()).collect();
+    let dims: std::result::Result<Vec<Bounds>, _> = dims.map(|dim| bounds(dim.trim())).collect();
     Ok((name, dims.map_err(|error| format!("'{value}' is not a list of extents: {error}"))?))
 }
 
-fn dim(text: &str) -> std::result::Result<(String, usize), String> {
+fn dim(text: &str) -> std::result::Result<(String, Bounds), String> {
     let (name, value) = pair(text)?;
-    Ok((name, value.parse().map_err(|error| format!("'{value}' is not an extent: {error}"))?))
+    Ok((name, bounds(&value).map_err(|error| format!("'{value}' is not an extent: {error}"))?))
+}
+
+/// An extent, or the least and the greatest one.
+fn bounds(text: &str) -> std::result::Result<Bounds, String> {
+    let number = |text: &str| text.parse::<usize>().map_err(|error| error.to_string());
+    let (least, most) = match text.split_once("..") {
+        Some((least, most)) => (number(least)?, number(most)?),
+        None => (number(text)?, number(text)?),
+    };
+    if least <= most { Ok((least, most)) } else { Err(format!("{least} is more than {most}")) }
 }
 
 impl BuildArgs {
@@ -296,8 +309,21 @@ impl BuildArgs {
         options.decisions = self.decisions.as_deref().map(read_decisions).transpose()?;
         options.files.extend(self.decisions.clone());
         options.files.extend(self.constant.iter().filter(|(_, value)| is_file(value)).map(|(_, file)| PathBuf::from(file)));
-        unique("shape", &self.shape, &mut options.import.shapes)?;
-        unique("dim", &self.dim, &mut options.import.dims)?;
+        let (mut shapes, mut dims) = (BTreeMap::new(), BTreeMap::new());
+        unique("shape", &self.shape, &mut shapes)?;
+        unique("dim", &self.dim, &mut dims)?;
+        for (name, (least, most)) in dims {
+            if least == most {
+                options.import.dims.insert(name, most);
+            } else {
+                options.import.ranges.insert(name, (least, most));
+            }
+        }
+        for (name, shape) in shapes {
+            let ranges = shape.iter().enumerate().filter(|(_, (least, most))| least != most);
+            options.import.axis_ranges.extend(ranges.map(|(axis, &bounds)| ((name.clone(), axis), bounds)));
+            options.import.shapes.insert(name, shape.into_iter().map(|(_, most)| most).collect());
+        }
         if !self.constant.is_empty() {
             let declared: BTreeMap<String, Option<DeclaredType>> = declared_inputs(&Model::open(model)?)?.into_iter().collect();
             let constants = self.constant.iter().map(|(name, value)| {

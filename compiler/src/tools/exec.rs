@@ -16,7 +16,7 @@ use mcc_runtime::abi;
 use mcc_support::{Error, Result, Tensor, TensorType, bug, ensure};
 use target_lexicon::Triple;
 
-use crate::emit::{Linked, Port};
+use crate::emit::{CompiledModel, Linked, Port};
 
 use super::report;
 
@@ -29,8 +29,7 @@ pub struct Executable {
     function: abi::CallFunction,
     /// Owns the code; freed when this is dropped.
     module: Option<JITModule>,
-    inputs: Vec<Port>,
-    outputs: Vec<Port>,
+    model: CompiledModel,
     cpu_features: u32,
     arena: Buffer,
 }
@@ -40,6 +39,8 @@ pub struct Executable {
 pub struct Binding {
     inputs: Vec<Buffer>,
     outputs: Vec<Buffer>,
+    dims: Vec<i64>,
+    counts: Vec<i64>,
 }
 
 impl Executable {
@@ -68,8 +69,7 @@ impl Executable {
         Ok(Self {
             function,
             module: Some(module),
-            inputs: model.inputs.clone(),
-            outputs: model.outputs.clone(),
+            model: model.clone(),
             cpu_features,
             arena: Buffer::filled(model.arena_bytes as usize, 0xff),
         })
@@ -81,14 +81,19 @@ impl Executable {
     ///
     /// Inputs that differ from the model's in number or type.
     pub fn bind(&self, inputs: &[Tensor]) -> Result<Binding> {
-        ensure!(inputs.len() == self.inputs.len(), "the model has {} inputs, {} are given", self.inputs.len(), inputs.len());
-        for (port, tensor) in self.inputs.iter().zip(inputs) {
-            ensure!(port.ty == *tensor.ty(), "input '{}' is {}, given is {}", port.name, port.ty, tensor.ty());
-        }
+        let dims = self.model.dims_of(&inputs.iter().map(Tensor::ty).collect::<Vec<_>>())?;
+        // Extents that the run finds may be the greatest.
+        let extents: Vec<usize> = dims.iter().copied().chain(self.model.counts.iter().map(|count| count.max)).collect();
+        let output = |port: &Port| {
+            let ty = TensorType::new(port.ty.dtype, port.shape_of(&extents));
+            // What a run does not write shows: NaN in floats.
+            Buffer::filled(ty.size_bytes(), 0xff)
+        };
         Ok(Binding {
             inputs: inputs.iter().map(|tensor| Buffer::holding(tensor.data())).collect(),
-            // What a run does not write shows: NaN in floats.
-            outputs: self.outputs.iter().map(|port| Buffer::filled(port.ty.size_bytes(), 0xff)).collect(),
+            outputs: self.model.outputs.iter().map(output).collect(),
+            dims: dims.into_iter().map(|dim| dim as i64).collect(),
+            counts: vec![-1; self.model.counts.len()],
         })
     }
 
@@ -101,8 +106,8 @@ impl Executable {
             cpu_features: self.cpu_features,
             inputs: inputs.as_ptr(),
             outputs: outputs.as_ptr(),
-            dims: ptr::null(),
-            counts: ptr::null_mut(),
+            dims: binding.dims.as_ptr(),
+            counts: binding.counts.as_mut_ptr(),
             arena: self.arena.start_mut().cast(),
             weights: ptr::null(),
             parallel_for: None,
@@ -116,18 +121,26 @@ impl Executable {
 
     /// The outputs of the last run, one for each of the model's.
     pub fn outputs(&self, binding: &Binding) -> Vec<Tensor> {
-        let tensor = |(port, buffer): (&Port, &Buffer)| Tensor::new(port.ty.clone(), buffer.bytes().to_vec());
-        self.outputs.iter().zip(&binding.outputs).map(tensor).collect()
+        let extents: Vec<usize> = binding.dims.iter().chain(&binding.counts).map(|&extent| extent.max(0) as usize).collect();
+        let tensor = |(port, buffer): (&Port, &Buffer)| {
+            let ty = TensorType::new(port.ty.dtype, port.shape_of(&extents));
+            let size_bytes = ty.size_bytes();
+            Tensor::new(ty, buffer.bytes()[..size_bytes].to_vec())
+        };
+        self.model.outputs.iter().zip(&binding.outputs).map(tensor).collect()
     }
 
     pub fn input_types(&self) -> impl Iterator<Item = (&str, &TensorType)> {
-        self.inputs.iter().map(|port| (port.name.as_str(), &port.ty))
+        self.model.inputs.iter().map(|port| (port.name.as_str(), &port.ty))
     }
 }
 
 impl std::fmt::Debug for Executable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Executable").field("inputs", &self.inputs).field("outputs", &self.outputs).finish_non_exhaustive()
+        f.debug_struct("Executable")
+            .field("inputs", &self.model.inputs)
+            .field("outputs", &self.model.outputs)
+            .finish_non_exhaustive()
     }
 }
 

@@ -8,6 +8,7 @@ use mcc_support::tensor::Number;
 use mcc_support::{DType, Error, Result, Tensor, TensorType, bail, ensure};
 use serde::Deserialize;
 
+use crate::import::ImportOptions;
 use crate::npy;
 
 /// Inputs by name, from `NAME=FILE.npy` and `FILE.npz`.
@@ -45,18 +46,22 @@ pub fn from_folder(folder: &Path) -> Result<BTreeMap<String, Tensor>> {
     index.into_iter().map(|entry| Ok((entry.name, npy::read(&folder.join(entry.file))?))).collect()
 }
 
-/// Inputs whose shape the options do not fix have that of the value they are given.
-pub fn fix_shapes(given: &BTreeMap<String, Tensor>, shapes: &mut BTreeMap<String, Vec<usize>>) {
-    for (name, tensor) in given {
-        shapes.entry(name.clone()).or_insert_with(|| tensor.shape().to_vec());
+/// Inputs whose shape the options do not fix have that of the value they are given, unless a run is told extents.
+pub fn fix_shapes(given: &BTreeMap<String, Tensor>, options: &mut ImportOptions) {
+    if options.ranges.is_empty() && options.axis_ranges.is_empty() {
+        for (name, tensor) in given {
+            options.shapes.entry(name.clone()).or_insert_with(|| tensor.shape().to_vec());
+        }
     }
 }
 
-/// A value for each input, in order: the one given, or a random one.
+/// A value for each input, in order: the one given, or a random one of the greatest extents. Whether extents that a run is told
+/// are within their bounds is checked when it is made.
 pub fn complete<'a>(
     inputs: impl IntoIterator<Item = (&'a str, &'a TensorType)>,
     mut given: BTreeMap<String, Tensor>,
     seed: u64,
+    told: impl Fn(&str, usize) -> bool,
 ) -> Result<Vec<Tensor>> {
     let mut random = Random::new(seed);
     let mut names = Vec::new();
@@ -67,7 +72,8 @@ pub fn complete<'a>(
             Some(tensor) => npy::as_dtype(tensor, ty.dtype).map_err(place)?,
             None => random_tensor(ty, &mut random),
         };
-        if tensor.ty() != ty {
+        let fits = |(axis, (given, most)): (usize, (&usize, &usize))| given == most || told(name, axis);
+        if tensor.shape().rank() != ty.rank() || !tensor.shape().iter().zip(ty.shape.iter()).enumerate().all(fits) {
             return Err(place(Error::new(format!("the input is {ty}, given is {}", tensor.ty()))));
         }
         names.push(format!("'{name}'"));

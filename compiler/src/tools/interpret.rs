@@ -4,7 +4,7 @@ use std::mem::offset_of;
 
 use mcc_kernel::interp::{Memory, Pointer, Program, Value};
 use mcc_runtime::abi::{self, Call};
-use mcc_support::{Result, Tensor, bug};
+use mcc_support::{Result, Tensor, TensorType, bug};
 
 use crate::driver::Compilation;
 use crate::emit;
@@ -33,6 +33,11 @@ pub fn run(compilation: &Compilation, inputs: &[Tensor]) -> Result<Vec<Tensor>> 
             pointer
         })
         .collect();
+    let dims = model.dims_of(&inputs.iter().map(Tensor::ty).collect::<Vec<_>>())?;
+    let words = |words: Vec<i64>| words.into_iter().flat_map(i64::to_le_bytes).collect::<Vec<u8>>();
+    let dims_pointer = memory.alloc_from(&words(dims.iter().map(|&dim| dim as i64).collect()), 8);
+    memory.protect(dims_pointer);
+    let counts_pointer = memory.alloc_from(&words(vec![-1; model.counts.len()]), 8);
     let output_pointers: Vec<Pointer> = model.outputs.iter().map(|port| memory.alloc(port.ty.size_bytes(), 8)).collect();
 
     let call = memory.alloc_from(&vec![0; size_of::<Call>()], 8);
@@ -50,13 +55,20 @@ pub fn run(compilation: &Compilation, inputs: &[Tensor]) -> Result<Vec<Tensor>> 
         }
         memory.write_pointer(call.offset(offset as i64), table).unwrap_or_else(|error| fault(error));
     }
+    for (offset, pointer) in [(offset_of!(Call, dims), dims_pointer), (offset_of!(Call, counts), counts_pointer)] {
+        memory.write_pointer(call.offset(offset as i64), pointer).unwrap_or_else(|error| fault(error));
+    }
     memory.write_pointer(call.offset(offset_of!(Call, arena) as i64), arena).unwrap_or_else(|error| fault(error));
 
     let status = program.run(&entry.name, &mut memory, &[Value::Ptr(call)]).unwrap_or_else(|error| fault(error));
     finished(status.expect("the entry function returns a status"))?;
+    let counts = memory.read(counts_pointer, 8 * model.counts.len()).unwrap_or_else(|error| fault(error));
+    let counts = counts.chunks_exact(8).map(|bytes| i64::from_le_bytes(bytes.try_into().expect("eight bytes")).max(0) as usize);
+    let extents: Vec<usize> = dims.into_iter().chain(counts).collect();
     let outputs = model.outputs.iter().zip(output_pointers).map(|(port, pointer)| {
-        let bytes = memory.read(pointer, port.ty.size_bytes()).unwrap_or_else(|error| fault(error));
-        Tensor::new(port.ty.clone(), bytes.to_vec())
+        let ty = TensorType::new(port.ty.dtype, port.shape_of(&extents));
+        let bytes = memory.read(pointer, ty.size_bytes()).unwrap_or_else(|error| fault(error));
+        Tensor::new(ty, bytes.to_vec())
     });
     Ok(outputs.collect())
 }

@@ -25,7 +25,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         Level::Kernel | Level::Machine => None,
     };
     let given = inputs::from_arguments(&args.input)?;
-    inputs::fix_shapes(&given, &mut options.import.shapes);
+    inputs::fix_shapes(&given, &mut options.import);
     let mut reporter = Reporter::new(!args.quiet, Vec::new());
     let compilation = driver::compile(&options, &mut reporter)?;
     let times = reporter.finish();
@@ -33,10 +33,10 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         report::times(&times);
     }
     let graph = compilation.graph();
-    let types = graph.inputs.iter().map(|(name, value)| (name.as_str(), graph.ty(*value)));
-    let tensors = inputs::complete(types, given, args.seed)?;
+    let types = graph.tensor_inputs().iter().map(|(name, value)| (name.as_str(), graph.ty(*value)));
+    let tensors = inputs::complete(types, given, args.seed, |name, axis| graph.told(name, axis))?;
     let outputs = outputs(&compilation, args.at, &tensors)?;
-    let names: Vec<&str> = graph.outputs.iter().map(|(name, _)| name.as_str()).collect();
+    let names: Vec<&str> = graph.tensor_outputs().iter().map(|(name, _)| name.as_str()).collect();
     if let Some(folder) = &args.output {
         write(folder, &names, &outputs)?;
     }
@@ -50,11 +50,16 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
 
 fn outputs(compilation: &Compilation, level: Level, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
     match level {
-        Level::Graph => graph::interp::run(compilation.graph(), inputs),
+        Level::Graph => {
+            let graph = compilation.graph();
+            Ok(graph.contract(inputs, graph::interp::run(graph, &graph.expand(inputs)?)?))
+        }
         Level::Loops => {
-            let (outputs, status) = loops::interp::run_with_status(&compilation.realized().program, inputs)?;
+            let graph = compilation.graph();
+            let program = &compilation.realized().program;
+            let (outputs, status) = loops::interp::run_with_status(program, &graph.expand(inputs)?)?;
             finished(status as i32)?;
-            Ok(outputs)
+            Ok(graph.contract(inputs, outputs))
         }
         Level::Kernel => interpret::run(compilation, inputs),
         Level::Machine => {
