@@ -5,6 +5,7 @@ use std::mem::offset_of;
 use mcc_kernel::{Address, Builder, Cond, Kernel, Lane, Op, Type, VReg};
 use mcc_runtime::abi::{ARENA_ALIGN, Call, status};
 
+use super::model::DimRange;
 use super::stage::{self, Direction, Staged};
 
 // Fields of `mcc_call` by their offsets: every target has this layout, and so must the host.
@@ -25,10 +26,8 @@ pub enum BufferPlace {
     /// The caller's, by its place in the model's inputs.
     Input(usize),
     Output(usize),
-    /// An extent that the run is told, by its place in `mcc_call.dims`.
+    /// An extent that the caller passes, by its place in `mcc_call.dims`.
     Dim(usize),
-    /// An extent that the run finds, by its place in `mcc_call.counts`.
-    Count(usize),
 }
 
 /// One call of a kernel: `symbol(args, 0, extent)`.
@@ -44,21 +43,40 @@ pub struct KernelCall {
 /// What the entry function does.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct EntryPlan {
-    pub calls: Vec<KernelCall>,
+    /// At least one: the first whose extents fit runs, and the first where the caller passes no extents.
+    pub bodies: Vec<EntryBody>,
+    /// The most that a body takes.
     pub arena_bytes: u64,
     /// Symbol of the packed weights; `None` where no kernel reads any.
     pub weights: Option<String>,
     /// CPU features that the kernels use, as bits of `mcc.h`.
     pub cpu_features: u32,
-    /// Place in the arena of the `i32` that kernels set when they had to clamp an index, where one does.
-    pub status_offset: Option<u64>,
-    /// Least and greatest of each extent that a run is told.
-    pub dims: Vec<(usize, usize)>,
-    /// Greatest of each extent that a run finds.
-    pub counts: Vec<usize>,
-    /// Tensors that lie in the arena with room for their greatest extents while the kernels run.
+}
+
+/// A run for some extents.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct EntryBody {
+    /// Extents that it is for, one for each that the caller passes.
+    pub dims: Vec<DimRange>,
+    /// Extents that it answers.
+    pub counts: Vec<Count>,
+    /// Tensors that lie in the arena, with room for their largest extents, while the kernels run.
     pub staged_inputs: Vec<Staged>,
     pub staged_outputs: Vec<Staged>,
+    pub calls: Vec<KernelCall>,
+    /// Place in the arena of the `i32` that kernels set when they had to clamp an index, where one does.
+    pub status_offset: Option<u64>,
+}
+
+/// An extent that a run answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Count {
+    Known(i64),
+    /// An `i64` that kernels put into the arena, from 0 to `max` where all is well.
+    Found {
+        arena_offset: u64,
+        max: i64,
+    },
 }
 
 /// The function `symbol(const mcc_call *) -> i32`.
@@ -72,9 +90,6 @@ pub fn entry(symbol: &str, plan: &EntryPlan) -> Kernel {
     if plan.arena_bytes > 0 {
         checks.push(Check::Arena);
     }
-    if !plan.dims.is_empty() {
-        checks.push(Check::Dims);
-    }
     let status = checked(&mut builder, plan, call, &checks);
     builder.finish(Some(status))
 }
@@ -84,12 +99,11 @@ enum Check {
     Size,
     Cpu,
     Arena,
-    Dims,
 }
 
 /// Tests the first of `checks` and, where it holds, goes on to the others and at last to the run; gives the status.
 fn checked(builder: &mut Builder, plan: &EntryPlan, call: VReg, checks: &[Check]) -> VReg {
-    let Some((&check, rest)) = checks.split_first() else { return run(builder, plan, call) };
+    let Some((&check, rest)) = checks.split_first() else { return chosen(builder, plan, call) };
     let (failed, status) = match check {
         Check::Size => {
             let size = load_field(builder, call, offset_of!(Call, size) as i64, Lane::I32);
@@ -112,19 +126,6 @@ fn checked(builder: &mut Builder, plan: &EntryPlan, call: VReg, checks: &[Check]
             let unaligned = builder.cmp(Cond::Ne, low, zero);
             (builder.binary(Op::MaskOr, null, unaligned), status::ERROR_ARENA)
         }
-        Check::Dims => {
-            let dims = builder.load_ptr(Address::new(call, DIMS));
-            let mut outside = None;
-            for (index, &(least, most)) in plan.dims.iter().enumerate() {
-                let dim = load_field(builder, dims, 8 * index as i64, Lane::I64);
-                for (cond, bound) in [(Cond::Lt, least), (Cond::Gt, most)] {
-                    let bound = builder.int(bound as i64);
-                    let beyond = builder.cmp(cond, dim, bound);
-                    outside = Some(outside.map_or(beyond, |outside| builder.binary(Op::MaskOr, outside, beyond)));
-                }
-            }
-            (outside.expect("there are dims"), status::ERROR_DIMS)
-        }
     };
     let results = builder.if_else(
         failed,
@@ -138,66 +139,157 @@ fn load_field(builder: &mut Builder, call: VReg, offset: i64, lane: Lane) -> VRe
     builder.load(Type::scalar(lane), Address::new(call, offset), lane.bytes())
 }
 
-fn run(builder: &mut Builder, plan: &EntryPlan, call: VReg) -> VReg {
-    let reads = |wanted: fn(&BufferPlace) -> bool| plan.calls.iter().flat_map(|call| &call.args).any(wanted);
-    let has_inputs = reads(|place| matches!(place, BufferPlace::Input(_))) || !plan.staged_inputs.is_empty();
-    let has_outputs = reads(|place| matches!(place, BufferPlace::Output(_))) || !plan.staged_outputs.is_empty();
+/// Runs the body that fits the caller's extents; gives the status.
+fn chosen(builder: &mut Builder, plan: &EntryPlan, call: VReg) -> VReg {
+    if plan.bodies.iter().all(|body| body.dims.is_empty()) {
+        return run(builder, plan, &plan.bodies[0], call);
+    }
+    let address = load_field(builder, call, DIMS, Lane::I64);
+    let zero = builder.int(0);
+    let none = builder.cmp(Cond::Eq, address, zero);
+    let which = builder.if_else(
+        none,
+        |builder| {
+            // The first, where it is for these extents only.
+            let one = plan.bodies[0].dims.iter().all(|range| range.min == range.max);
+            vec![builder.int(if one { 0 } else { plan.bodies.len() as i64 })]
+        },
+        |builder| {
+            let dims = builder.load_ptr(Address::new(call, DIMS));
+            vec![fitting(builder, &plan.bodies, 0, dims)]
+        },
+    )[0];
+    run_chosen(builder, plan, call, which, 0)
+}
+
+/// The place of the first body from `first` on that is for these extents, or the number of bodies.
+fn fitting(builder: &mut Builder, bodies: &[EntryBody], first: usize, dims: VReg) -> VReg {
+    let Some(body) = bodies.get(first) else { return builder.int(first as i64) };
+    let mut differs = None;
+    for (index, range) in body.dims.iter().enumerate() {
+        let extent = builder.load(Type::I64, Address::new(dims, 8 * index as i64), 8);
+        for (cond, end) in [(Cond::Lt, range.min), (Cond::Gt, range.max)] {
+            let end = builder.int(end);
+            let outside = builder.cmp(cond, extent, end);
+            differs = Some(differs.map_or(outside, |differs| builder.binary(Op::MaskOr, differs, outside)));
+        }
+    }
+    let Some(differs) = differs else { return builder.int(first as i64) };
+    builder.if_else(differs, |builder| vec![fitting(builder, bodies, first + 1, dims)], |builder| vec![builder.int(first as i64)])
+        [0]
+}
+
+/// Runs the body with number `which`, of those from `first` on; gives the status.
+fn run_chosen(builder: &mut Builder, plan: &EntryPlan, call: VReg, which: VReg, first: usize) -> VReg {
+    let Some(body) = plan.bodies.get(first) else {
+        return builder.scalar_const(Lane::I32, status::ERROR_DIMS as u64);
+    };
+    let number = builder.int(first as i64);
+    let is_this = builder.cmp(Cond::Eq, which, number);
+    builder.if_else(
+        is_this,
+        |builder| vec![run(builder, plan, body, call)],
+        |builder| vec![run_chosen(builder, plan, call, which, first + 1)],
+    )[0]
+}
+
+/// Stores the extents of outputs where the caller wants to know them.
+fn store_counts(builder: &mut Builder, counts: &[VReg], call: VReg) {
+    let address = load_field(builder, call, COUNTS, Lane::I64);
+    let zero = builder.int(0);
+    let wanted = builder.cmp(Cond::Ne, address, zero);
+    builder.if_else(
+        wanted,
+        |builder| {
+            let place = builder.load_ptr(Address::new(call, COUNTS));
+            for (index, &count) in counts.iter().enumerate() {
+                builder.store(count, Address::new(place, 8 * index as i64), 8);
+            }
+            Vec::new()
+        },
+        |_| Vec::new(),
+    );
+}
+
+fn run(builder: &mut Builder, plan: &EntryPlan, body: &EntryBody, call: VReg) -> VReg {
+    let reads = |wanted: fn(&BufferPlace) -> bool| body.calls.iter().flat_map(|call| &call.args).any(wanted);
+    let has_inputs = reads(|place| matches!(place, BufferPlace::Input(_))) || !body.staged_inputs.is_empty();
+    let has_outputs = reads(|place| matches!(place, BufferPlace::Output(_))) || !body.staged_outputs.is_empty();
+    let staged = body.staged_inputs.len() + body.staged_outputs.len();
+    let has_dims = !body.dims.is_empty() && (staged > 0 || reads(|place| matches!(place, BufferPlace::Dim(_))));
     let mut pointer = |offset: i64, used: bool| used.then(|| builder.load_ptr(Address::new(call, offset)));
     let arena = pointer(ARENA, plan.arena_bytes > 0);
     let inputs = pointer(INPUTS, has_inputs);
     let outputs = pointer(OUTPUTS, has_outputs);
-    let dims = pointer(DIMS, !plan.dims.is_empty());
-    let counts = pointer(COUNTS, !plan.counts.is_empty());
+    let dims = pointer(DIMS, has_dims);
     let weights = plan.weights.as_ref().map(|symbol| builder.inst(Type::Ptr, Op::SymbolAddr(symbol.clone()), &[]));
-    let bases = Bases { arena, inputs, outputs, dims, counts, weights };
-    let told: Vec<VReg> =
-        (0..plan.dims.len()).map(|at| load_field(builder, dims.expect("loaded"), 8 * at as i64, Lane::I64)).collect();
-    for staged in &plan.staged_inputs {
-        let (outer, inner) = staged.pointers(builder, inputs.expect("loaded"), arena.expect("it holds staged tensors"));
-        stage::copy(builder, staged, &told, outer, inner, Direction::In);
+    let bases = Bases { arena, inputs, outputs, dims, weights };
+    let mut extents: Vec<VReg> = dims.map_or(Vec::new(), |dims| {
+        (0..body.dims.len()).map(|index| load_field(builder, dims, 8 * index as i64, Lane::I64)).collect()
+    });
+    for tensor in &body.staged_inputs {
+        let (dense, wide) = tensor.pointers(builder, inputs.expect("loaded"), arena.expect("staged tensors lie in the arena"));
+        stage::copy(builder, tensor, &extents, dense, wide, Direction::In);
     }
 
     let ok = builder.scalar_const(Lane::I32, status::OK as u64);
-    let status_place = plan.status_offset.map(|offset| Address::new(arena.expect("the status lies in the arena"), offset as i64));
-    if let Some(address) = &status_place {
+    let status = body.status_offset.map(|offset| Address::new(arena.expect("the status lies in the arena"), offset as i64));
+    if let Some(address) = &status {
         builder.store(ok, address.clone(), 4);
     }
-    let most = plan.calls.iter().map(|call| call.args.len()).max().unwrap_or(0);
+    let most = body.calls.iter().map(|call| call.args.len()).max().unwrap_or(0);
     if most > 0 {
         let slot = builder.slot(8 * most as u32, 16);
         let table = builder.inst(Type::Ptr, Op::SlotAddr(slot), &[]);
-        for call in &plan.calls {
+        for call in &body.calls {
             call_kernel(builder, call, table, &bases);
         }
     }
-    let status = match status_place {
+    let status = match status {
         Some(address) => builder.load(Type::I32, address, 4),
         None => ok,
     };
-    let found: Vec<VReg> =
-        (0..plan.counts.len()).map(|at| load_field(builder, counts.expect("loaded"), 8 * at as i64, Lane::I64)).collect();
-    let copy_out = |builder: &mut Builder| {
-        let lengths = [told, found.clone()].concat();
-        for staged in &plan.staged_outputs {
-            let (outer, inner) = staged.pointers(builder, outputs.expect("loaded"), arena.expect("it holds staged tensors"));
-            stage::copy(builder, staged, &lengths, outer, inner, Direction::Out);
+    let counts = counts(builder, body, arena);
+    extents.extend(&counts);
+    let answer = |builder: &mut Builder| {
+        if !counts.is_empty() {
+            store_counts(builder, &counts, call);
+        }
+        for tensor in &body.staged_outputs {
+            let (dense, wide) =
+                tensor.pointers(builder, outputs.expect("loaded"), arena.expect("staged tensors lie in the arena"));
+            stage::copy(builder, tensor, &extents, dense, wide, Direction::Out);
         }
         vec![status]
     };
+    let outgrown = outgrown(builder, body, &counts);
+    let Some(outgrown) = outgrown else { return answer(builder)[0] };
+    let error = |builder: &mut Builder| vec![builder.scalar_const(Lane::I32, status::ERROR_COUNT as u64)];
+    builder.if_else(outgrown, error, answer)[0]
+}
+
+/// The extents that the run answers.
+fn counts(builder: &mut Builder, body: &EntryBody, arena: Option<VReg>) -> Vec<VReg> {
+    let mut count = |count: &Count| match *count {
+        Count::Known(count) => builder.int(count),
+        Count::Found { arena_offset, .. } => {
+            load_field(builder, arena.expect("counts lie in the arena"), arena_offset as i64, Lane::I64)
+        }
+    };
+    body.counts.iter().map(&mut count).collect()
+}
+
+/// Whether an extent that kernels found is not within its bounds.
+fn outgrown(builder: &mut Builder, body: &EntryBody, counts: &[VReg]) -> Option<VReg> {
     let mut outgrown = None;
-    for (&count, &most) in found.iter().zip(&plan.counts) {
+    for (&count, bound) in counts.iter().zip(&body.counts) {
+        let Count::Found { max, .. } = *bound else { continue };
+        let max = builder.int(max);
         // A negative one is large without its sign.
-        let most = builder.int(most as i64);
-        let beyond = builder.inst(Type::I64.mask(), Op::CmpU(Cond::Gt), &[count, most]);
+        let beyond = builder.inst(Type::I64.mask(), Op::CmpU(Cond::Gt), &[count, max]);
         outgrown = Some(outgrown.map_or(beyond, |outgrown| builder.binary(Op::MaskOr, outgrown, beyond)));
     }
-    match outgrown {
-        None => copy_out(builder)[0],
-        Some(outgrown) => {
-            let error = |builder: &mut Builder| vec![builder.scalar_const(Lane::I32, status::ERROR_COUNT as u64)];
-            builder.if_else(outgrown, error, copy_out)[0]
-        }
-    }
+    outgrown
 }
 
 /// What offsets are relative to; those that no kernel needs are not loaded.
@@ -206,7 +298,6 @@ struct Bases {
     inputs: Option<VReg>,
     outputs: Option<VReg>,
     dims: Option<VReg>,
-    counts: Option<VReg>,
     weights: Option<VReg>,
 }
 
@@ -223,7 +314,6 @@ fn call_kernel(builder: &mut Builder, call: &KernelCall, table: VReg, bases: &Ba
                 builder.load_ptr(Address::new(bases.inputs.expect("loaded where used"), 8 * input as i64))
             }
             BufferPlace::Dim(dim) => builder.lea(Address::new(bases.dims.expect("loaded where used"), 8 * dim as i64)),
-            BufferPlace::Count(count) => builder.lea(Address::new(bases.counts.expect("loaded where used"), 8 * count as i64)),
             BufferPlace::Output(output) => {
                 builder.load_ptr(Address::new(bases.outputs.expect("loaded where used"), 8 * output as i64))
             }

@@ -1,19 +1,19 @@
 //! The manifest: what was compiled, for which machine, and what it takes, as JSON.
 
+use mcc_support::Shape;
 use serde_json::{Value, json};
 
 use super::Sizes;
-use super::model::{CompiledModel, Port, Symbol};
+use super::entry::Count;
+use super::model::{CompiledModel, Port, Specialization, Symbol};
 
 /// Grows when a field changes its meaning or goes.
 const SCHEMA_VERSION: u32 = 1;
 
 pub fn manifest(model: &CompiledModel, required_features: &[&str], sizes: &Sizes) -> String {
     let ports = |ports: &[Port]| ports.iter().map(port).collect::<Vec<_>>();
-    let symbols = |symbols: &[Symbol]| symbols.iter().map(symbol).collect::<Vec<_>>();
     let kernels: Vec<Value> = model
-        .kernels
-        .iter()
+        .kernels()
         .map(|kernel| {
             json!({
                 "name": kernel.name,
@@ -35,8 +35,9 @@ pub fn manifest(model: &CompiledModel, required_features: &[&str], sizes: &Sizes
         "required_features": required_features,
         "inputs": ports(&model.inputs),
         "outputs": ports(&model.outputs),
-        "dims": symbols(&model.dims),
-        "counts": symbols(&model.counts),
+        "dims": model.dims.iter().map(symbol).collect::<Vec<_>>(),
+        "counts": model.counts.iter().map(symbol).collect::<Vec<_>>(),
+        "specializations": model.specializations.iter().map(|shapes| specialization(model, shapes)).collect::<Vec<_>>(),
         "arena_bytes": sizes.arena_bytes,
         "arena_align": mcc_runtime::ARENA_ALIGN,
         "arena_lower_bound_bytes": sizes.arena_lower_bound_bytes,
@@ -63,7 +64,30 @@ fn port(port: &Port) -> Value {
 }
 
 fn symbol(symbol: &Symbol) -> Value {
-    json!({ "name": symbol.name, "c_name": symbol.c_name, "min": symbol.min, "max": symbol.max })
+    json!({ "name": symbol.name, "c_name": symbol.c_name, "min": symbol.range.min, "max": symbol.range.max })
+}
+
+/// `null` where the run finds it.
+fn count(count: &Count) -> Value {
+    match count {
+        Count::Known(count) => json!(count),
+        Count::Found { .. } => Value::Null,
+    }
+}
+
+/// Which shapes it is for, by the names of tensors.
+fn specialization(model: &CompiledModel, specialization: &Specialization) -> Value {
+    let shapes = |ports: &[Port], shapes: &[Shape]| {
+        let pairs = ports.iter().zip(shapes).map(|(port, shape)| (port.name.clone(), json!(shape.dims())));
+        pairs.collect::<serde_json::Map<_, _>>()
+    };
+    json!({
+        "dims": specialization.dims.iter().map(|range| json!([range.min, range.max])).collect::<Vec<_>>(),
+        "counts": specialization.counts.iter().map(count).collect::<Vec<_>>(),
+        "inputs": shapes(&model.inputs, &specialization.inputs),
+        "outputs": shapes(&model.outputs, &specialization.outputs),
+        "arena_bytes": specialization.arena_bytes,
+    })
 }
 
 pub fn hex(bytes: &[u8]) -> String {

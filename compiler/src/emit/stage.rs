@@ -1,8 +1,7 @@
 //! Tensors between the caller, who holds them dense with the extents of a run, and the kernels, which have room for the greatest.
 
 use mcc_kernel::{Address, Builder, Lane, Op, Operand, Type, VReg};
-
-use super::model::Port;
+use mcc_support::TensorType;
 
 /// Bytes that one step copies where there are as many.
 const VECTOR_BYTES: u32 = 16;
@@ -25,16 +24,17 @@ pub enum Direction {
     Out,
 }
 
-pub fn staged(ports: &[Port]) -> Vec<Staged> {
-    let staged = |(place, port): (usize, &Port)| {
-        let axes = port.ty.shape.iter().copied().zip(port.symbols.iter().copied()).collect();
-        let element_bytes = port.ty.dtype.size_bytes() as u32;
-        port.staged.map(|arena_offset| Staged { place, arena_offset, element_bytes, axes })
-    };
-    ports.iter().enumerate().filter_map(staged).collect()
-}
-
 impl Staged {
+    /// Tensor `place` of a type with the largest extents; of each dimension its symbol, if it has one.
+    pub fn new(place: usize, ty: &TensorType, symbols: &[Option<usize>], arena_offset: u64) -> Self {
+        let axes = ty.shape.iter().copied().zip(symbols.iter().copied()).collect();
+        Self { place, arena_offset, element_bytes: ty.dtype.size_bytes() as u32, axes }
+    }
+
+    pub fn arena_offset(&self) -> u64 {
+        self.arena_offset
+    }
+
     /// The caller's memory, found in a table, and the arena's.
     pub fn pointers(&self, builder: &mut Builder, table: VReg, arena: VReg) -> (VReg, VReg) {
         let dense = builder.load_ptr(Address::new(table, 8 * self.place as i64));

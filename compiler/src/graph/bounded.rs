@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use mcc_support::tensor::Number;
-use mcc_support::{DType, Error, Result, Shape, Tensor, TensorType};
+use mcc_support::{DType, Error, Result, Shape, Tensor, TensorType, bug};
 
 use super::axes::{self, Axis};
 use super::build::{Builder, Wire};
@@ -38,6 +38,39 @@ impl Builder {
                 }
                 axes
             }
+            Op::Contract(_) | Op::Conv(_) | Op::Reduce { .. } | Op::ArgReduce { .. } | Op::Window { .. } | Op::Scan { .. } => {
+                return self.reduced(&op, operands, &of);
+            }
+            Op::Reshape(shape) => axes::reshape(&of[0], shape).ok_or_else(|| {
+                Error::new(format!("{} cannot be seen as {shape}: an extent is known only at run time", self.type_text(x())))
+            })?,
+            Op::Transpose(permutation) => permutation.iter().map(|&axis| of[0].get(axis).cloned().unwrap_or_default()).collect(),
+            Op::Slice(slices) => self.sliced(slices, &of[0])?,
+            Op::Pad { mode, amounts } => return self.padded(*mode, amounts, operands),
+            Op::Concat { axis } => return self.joined(*axis, operands, &of),
+            Op::Broadcast(shape) => axes::broadcast(&of[0], &axes::whole(shape)).map_err(|(a, b)| self.differ(&a, &b))?,
+            Op::Gather { axis } => {
+                let indices = self.indices_inside(operands[1], of[0].get(*axis));
+                let axes = [&of[0][..*axis.min(&of[0].len())], &of[1], of[0].get(axis + 1..).unwrap_or_default()].concat();
+                return Ok((whole(op.clone(), &[x(), indices]), axes));
+            }
+            Op::GatherElements { axis } => {
+                let indices = self.indices_inside(operands[1], of[0].get(*axis));
+                return Ok((whole(op.clone(), &[x(), indices]), of[1].clone()));
+            }
+            Op::BatchNorm { .. } => of[0].clone(),
+            Op::WindowArgMax(_) | Op::Iota { .. } => {
+                return Err(Error::new("the places of maxima in images whose extent is known only at run time"));
+            }
+        };
+        Ok((whole(op, operands), axes))
+    }
+
+    /// As [`bounded`](Self::bounded), of an op that combines elements.
+    fn reduced<'b>(&'b self, op: &Op, operands: &[Wire<'b>], of: &[Vec<Axis>]) -> Result<(Wire<'b>, Vec<Axis>)> {
+        let whole = |op: Op, operands: &[Wire<'b>]| self.add_whole(op, operands);
+        let x = || operands[0];
+        match op {
             Op::Contract(contraction) => {
                 let axes = self.contracted(contraction, &of)?;
                 let operands = [(&contraction.lhs, operands[0]), (&contraction.rhs, operands[1])].map(|(labels, operand)| {
@@ -46,7 +79,7 @@ impl Builder {
                     self.masked_along(operand, &summed, zero(operand.dtype()))
                 });
                 let axes = contraction.out.iter().map(|label| axes.get(label).cloned().unwrap_or_default()).collect();
-                return Ok((whole(op, &operands), axes));
+                return Ok((whole(op.clone(), &operands), axes));
             }
             Op::Conv(conv) => {
                 let spatial: Vec<usize> = (2..x().rank()).collect();
@@ -84,29 +117,8 @@ impl Builder {
                 let masked = self.masked(x(), along, identity(*kind, x().dtype()));
                 return Ok((whole(op.clone(), &[masked]), of[0].clone()));
             }
-            Op::Reshape(shape) => axes::reshape(&of[0], shape).ok_or_else(|| {
-                Error::new(format!("{} cannot be seen as {shape}: an extent is known only at run time", self.type_text(x())))
-            })?,
-            Op::Transpose(permutation) => permutation.iter().map(|&axis| of[0].get(axis).cloned().unwrap_or_default()).collect(),
-            Op::Slice(slices) => self.sliced(slices, &of[0])?,
-            Op::Pad { mode, amounts } => return self.padded(*mode, amounts, operands),
-            Op::Concat { axis } => return self.joined(*axis, operands, &of),
-            Op::Broadcast(shape) => axes::broadcast(&of[0], &axes::whole(shape)).map_err(|(a, b)| self.differ(&a, &b))?,
-            Op::Gather { axis } => {
-                let indices = self.indices_inside(operands[1], of[0].get(*axis));
-                let axes = [&of[0][..*axis.min(&of[0].len())], &of[1], of[0].get(axis + 1..).unwrap_or_default()].concat();
-                return Ok((whole(op.clone(), &[x(), indices]), axes));
-            }
-            Op::GatherElements { axis } => {
-                let indices = self.indices_inside(operands[1], of[0].get(*axis));
-                return Ok((whole(op.clone(), &[x(), indices]), of[1].clone()));
-            }
-            Op::BatchNorm { .. } => of[0].clone(),
-            Op::WindowArgMax(_) | Op::Iota { .. } => {
-                return Err(Error::new("the places of maxima in images whose extent is known only at run time"));
-            }
-        };
-        Ok((whole(op, operands), axes))
+            _ => bug!("{op:?} combines no elements"),
+        }
     }
 
     /// An error about extents that must be equal.

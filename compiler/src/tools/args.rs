@@ -8,7 +8,7 @@ use mcc_support::tensor::Number;
 use mcc_support::{DType, Error, Result, Shape, Tensor, TensorType, bail, ensure};
 
 use crate::decisions::Decisions;
-use crate::driver::{Options, Stage};
+use crate::driver::{Options, ShapeSet, Stage};
 use crate::import::declared_inputs;
 use crate::npy;
 use crate::onnx::{DeclaredDim, DeclaredType, Model};
@@ -113,10 +113,11 @@ pub struct BuildArgs {
     /// The CPU to compile for, with single features after + signs [default: x86-64-v3 or armv8-a]
     #[arg(long, value_name = "NAME")]
     pub cpu: Option<String>,
-    /// Fix the shape of an input; an extent may be a range, 1..128, which a run is told
+    /// Fix the shape of an input. Given again for the same input, for further sets of shapes in the same object, of which a
+    /// run takes the one that fits; what is given once holds in every set. An extent may be a range, 1..128: a run is told which
     #[arg(long, value_name = "INPUT=1,3,224,224", value_parser = shape)]
     pub shape: Vec<(String, Vec<Bounds>)>,
-    /// Fix the extent of a dimension that the model names, or give its range, 1..128, which a run is told
+    /// Fix the extent of a dimension that the model names, or its range, 1..128; again for further sets, as --shape
     #[arg(long, value_name = "NAME=EXTENT|LEAST..MOST", value_parser = dim)]
     pub dim: Vec<(String, Bounds)>,
     /// Make an input a constant: of numbers, as 1 or 0.5,0.5 or of a .npy file
@@ -306,24 +307,18 @@ impl BuildArgs {
         options.cpu.clone_from(&self.cpu);
         options.fuel = self.fuel;
         options.verify = self.verify;
-        options.decisions = self.decisions.as_deref().map(read_decisions).transpose()?;
+        options.decisions = self.decisions.as_deref().map(read_decisions).transpose()?.unwrap_or_default();
         options.files.extend(self.decisions.clone());
         options.files.extend(self.constant.iter().filter(|(_, value)| is_file(value)).map(|(_, file)| PathBuf::from(file)));
-        let (mut shapes, mut dims) = (BTreeMap::new(), BTreeMap::new());
-        unique("shape", &self.shape, &mut shapes)?;
-        unique("dim", &self.dim, &mut dims)?;
-        for (name, (least, most)) in dims {
-            if least == most {
-                options.import.dims.insert(name, most);
-            } else {
-                options.import.ranges.insert(name, (least, most));
-            }
-        }
-        for (name, shape) in shapes {
-            let ranges = shape.iter().enumerate().filter(|(_, (least, most))| least != most);
-            options.import.axis_ranges.extend(ranges.map(|(axis, &bounds)| ((name.clone(), axis), bounds)));
-            options.import.shapes.insert(name, shape.into_iter().map(|(_, most)| most).collect());
-        }
+        let mut sets = self.shape_sets()?;
+        let (first, ranges) = sets.remove(0);
+        ensure!(
+            sets.is_empty() || ranges.is_empty() && sets.iter().all(|(_, ranges)| ranges.is_empty()),
+            "ranges of extents and several sets of shapes exclude each other"
+        );
+        (options.import.shapes, options.import.dims) = (first.shapes, first.dims);
+        (options.import.ranges, options.import.axis_ranges) = (ranges.dims, ranges.axes);
+        options.further_shapes = sets.into_iter().map(|(set, _)| set).collect();
         if !self.constant.is_empty() {
             let declared: BTreeMap<String, Option<DeclaredType>> = declared_inputs(&Model::open(model)?)?.into_iter().collect();
             let constants = self.constant.iter().map(|(name, value)| {
@@ -343,15 +338,89 @@ impl BuildArgs {
     }
 }
 
+impl BuildArgs {
+    /// The sets of shapes, at least one. What is given once holds in each; what is given several times, in one after the other.
+    fn shape_sets(&self) -> Result<Vec<(ShapeSet, Ranges)>> {
+        let (shapes, dims) = (grouped(&self.shape), grouped(&self.dim));
+        let counts = shapes.values().map(Vec::len).chain(dims.values().map(Vec::len));
+        let count = counts.max().unwrap_or(1);
+        let wrong = |option: &str, name: &str, given: usize| {
+            Error::new(format!("--{option} is given {given} times for '{name}', but there are {count} sets of shapes"))
+                .help("give it once for all sets, or once for each")
+        };
+        for (name, values) in &shapes {
+            ensure_count(values.len(), count, || wrong("shape", name, values.len()))?;
+        }
+        for (name, values) in &dims {
+            ensure_count(values.len(), count, || wrong("dim", name, values.len()))?;
+        }
+        Ok((0..count).map(|index| shape_set(at(&shapes, index), at(&dims, index))).collect())
+    }
+}
+
+/// Extents that a run is told, as [`ImportOptions`](crate::import::ImportOptions) has them.
+#[derive(Debug, Default)]
+struct Ranges {
+    dims: BTreeMap<String, Bounds>,
+    axes: BTreeMap<(String, usize), Bounds>,
+}
+
+impl Ranges {
+    fn is_empty(&self) -> bool {
+        self.dims.is_empty() && self.axes.is_empty()
+    }
+}
+
+fn shape_set(shapes: BTreeMap<String, Vec<Bounds>>, dims: BTreeMap<String, Bounds>) -> (ShapeSet, Ranges) {
+    let (mut set, mut ranges) = (ShapeSet::default(), Ranges::default());
+    for (name, (least, most)) in dims {
+        if least == most {
+            set.dims.insert(name, most);
+        } else {
+            ranges.dims.insert(name, (least, most));
+        }
+    }
+    for (name, shape) in shapes {
+        let told = shape.iter().enumerate().filter(|(_, (least, most))| least != most);
+        ranges.axes.extend(told.map(|(axis, &bounds)| ((name.clone(), axis), bounds)));
+        set.shapes.insert(name, shape.into_iter().map(|(_, most)| most).collect());
+    }
+    (set, ranges)
+}
+
+/// The values of each name, in the order in which they are given.
+fn grouped<T: Clone>(pairs: &[(String, T)]) -> BTreeMap<String, Vec<T>> {
+    let mut groups: BTreeMap<String, Vec<T>> = BTreeMap::new();
+    for (name, value) in pairs {
+        groups.entry(name.clone()).or_default().push(value.clone());
+    }
+    groups
+}
+
+fn ensure_count(given: usize, count: usize, error: impl FnOnce() -> Error) -> Result<()> {
+    if given == 1 || given == count { Ok(()) } else { Err(error()) }
+}
+
+/// The values of one set.
+fn at<T: Clone>(groups: &BTreeMap<String, Vec<T>>, index: usize) -> BTreeMap<String, T> {
+    groups.iter().map(|(name, values)| (name.clone(), values[index.min(values.len() - 1)].clone())).collect()
+}
+
 /// Whether the value of `--constant` is a file's name, not a number.
 fn is_file(value: &str) -> bool {
     Path::new(value).extension().is_some_and(|extension| extension == "npy")
 }
 
-fn read_decisions(path: &Path) -> Result<Decisions> {
+/// One value, or a list of one for each set of shapes.
+fn read_decisions(path: &Path) -> Result<Vec<Decisions>> {
     let place = |error: Error| error.context(format!("in file '{}'", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| place(Error::new(format!("cannot read the file: {error}"))))?;
-    serde_json::from_str(&text).map_err(|error| place(Error::new(format!("these are no decisions: {error}"))))
+    let read = if text.trim_start().starts_with('[') {
+        serde_json::from_str(&text)
+    } else {
+        serde_json::from_str(&text).map(|decisions| vec![decisions])
+    };
+    read.map_err(|error| place(Error::new(format!("these are no decisions: {error}"))))
 }
 
 fn unique<T: Clone>(option: &str, pairs: &[(String, T)], map: &mut BTreeMap<String, T>) -> Result<()> {

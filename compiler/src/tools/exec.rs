@@ -7,13 +7,14 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::ptr;
 
+use bytes::Bytes;
 use cranelift_codegen::binemit::Reloc;
 use cranelift_codegen::settings::{self, Configurable};
 use cranelift_jit::{ArenaMemoryProvider, JITBuilder, JITModule};
 use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module, ModuleReloc, ModuleRelocTarget, default_libcall_names};
 use mcc_kernel::{Code, RelocKind};
 use mcc_runtime::abi;
-use mcc_support::{Error, Result, Tensor, TensorType, bug, ensure};
+use mcc_support::{Error, Result, Tensor, bug, ensure};
 use target_lexicon::Triple;
 
 use crate::emit::{CompiledModel, Linked, Port};
@@ -39,8 +40,8 @@ pub struct Executable {
 pub struct Binding {
     inputs: Vec<Buffer>,
     outputs: Vec<Buffer>,
-    dims: Vec<i64>,
-    counts: Vec<i64>,
+    /// Extents known only at run time: those that the inputs have, then those that a run answers.
+    extents: Vec<i64>,
 }
 
 impl Executable {
@@ -69,9 +70,10 @@ impl Executable {
         Ok(Self {
             function,
             module: Some(module),
-            model: model.clone(),
             cpu_features,
-            arena: Buffer::filled(model.arena_bytes as usize, 0xff),
+            arena: Buffer::filled(model.arena_bytes() as usize, 0xff),
+            // The weights lie in the module.
+            model: CompiledModel { weights: Bytes::new(), specializations: Vec::new(), ..model.clone() },
         })
     }
 
@@ -81,19 +83,13 @@ impl Executable {
     ///
     /// Inputs that differ from the model's in number or type.
     pub fn bind(&self, inputs: &[Tensor]) -> Result<Binding> {
-        let dims = self.model.dims_of(&inputs.iter().map(Tensor::ty).collect::<Vec<_>>())?;
-        // Extents that the run finds may be the greatest.
-        let extents: Vec<usize> = dims.iter().copied().chain(self.model.counts.iter().map(|count| count.max)).collect();
-        let output = |port: &Port| {
-            let ty = TensorType::new(port.ty.dtype, port.shape_of(&extents));
-            // What a run does not write shows: NaN in floats.
-            Buffer::filled(ty.size_bytes(), 0xff)
-        };
+        let mut extents = self.model.bind(inputs)?;
+        extents.resize(extents.len() + self.model.counts.len(), -1);
         Ok(Binding {
             inputs: inputs.iter().map(|tensor| Buffer::holding(tensor.data())).collect(),
-            outputs: self.model.outputs.iter().map(output).collect(),
-            dims: dims.into_iter().map(|dim| dim as i64).collect(),
-            counts: vec![-1; self.model.counts.len()],
+            // What a run does not write shows: NaN in floats.
+            outputs: self.model.outputs.iter().map(|port| Buffer::filled(port.ty.size_bytes(), 0xff)).collect(),
+            extents,
         })
     }
 
@@ -101,13 +97,14 @@ impl Executable {
     pub fn run(&mut self, binding: &mut Binding) -> i32 {
         let inputs: Vec<*const c_void> = binding.inputs.iter().map(|buffer| buffer.start().cast()).collect();
         let outputs: Vec<*mut c_void> = binding.outputs.iter_mut().map(|buffer| buffer.start_mut().cast()).collect();
+        let (dims, counts) = binding.extents.split_at_mut(self.model.dims.len());
         let call = abi::Call {
             size: size_of::<abi::Call>() as u32,
             cpu_features: self.cpu_features,
             inputs: inputs.as_ptr(),
             outputs: outputs.as_ptr(),
-            dims: binding.dims.as_ptr(),
-            counts: binding.counts.as_mut_ptr(),
+            dims: dims.as_ptr(),
+            counts: counts.as_mut_ptr(),
             arena: self.arena.start_mut().cast(),
             weights: ptr::null(),
             parallel_for: None,
@@ -121,26 +118,18 @@ impl Executable {
 
     /// The outputs of the last run, one for each of the model's.
     pub fn outputs(&self, binding: &Binding) -> Vec<Tensor> {
-        let extents: Vec<usize> = binding.dims.iter().chain(&binding.counts).map(|&extent| extent.max(0) as usize).collect();
         let tensor = |(port, buffer): (&Port, &Buffer)| {
-            let ty = TensorType::new(port.ty.dtype, port.shape_of(&extents));
+            let ty = port.ty_with(&binding.extents);
             let size_bytes = ty.size_bytes();
             Tensor::new(ty, buffer.bytes()[..size_bytes].to_vec())
         };
         self.model.outputs.iter().zip(&binding.outputs).map(tensor).collect()
     }
-
-    pub fn input_types(&self) -> impl Iterator<Item = (&str, &TensorType)> {
-        self.model.inputs.iter().map(|port| (port.name.as_str(), &port.ty))
-    }
 }
 
 impl std::fmt::Debug for Executable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Executable")
-            .field("inputs", &self.model.inputs)
-            .field("outputs", &self.model.outputs)
-            .finish_non_exhaustive()
+        f.debug_struct("Executable").field("model", &self.model).finish_non_exhaustive()
     }
 }
 

@@ -8,7 +8,7 @@ use mcc_support::tensor::Number;
 use mcc_support::{DType, Error, Result, Tensor, TensorType, bail, ensure};
 use serde::Deserialize;
 
-use crate::import::ImportOptions;
+use crate::driver::{Compilation, Options, Specialization};
 use crate::npy;
 
 /// Inputs by name, from `NAME=FILE.npy` and `FILE.npz`.
@@ -46,33 +46,48 @@ pub fn from_folder(folder: &Path) -> Result<BTreeMap<String, Tensor>> {
     index.into_iter().map(|entry| Ok((entry.name, npy::read(&folder.join(entry.file))?))).collect()
 }
 
-/// Inputs whose shape the options do not fix have that of the value they are given, unless a run is told extents.
-pub fn fix_shapes(given: &BTreeMap<String, Tensor>, options: &mut ImportOptions) {
-    if options.ranges.is_empty() && options.axis_ranges.is_empty() {
+/// Inputs whose shape the options do not fix have that of the value they are given; but several sets of shapes fix all, and so do
+/// ranges.
+pub fn fix_shapes(given: &BTreeMap<String, Tensor>, options: &mut Options) {
+    if options.further_shapes.is_empty() && options.import.ranges.is_empty() && options.import.axis_ranges.is_empty() {
         for (name, tensor) in given {
-            options.shapes.entry(name.clone()).or_insert_with(|| tensor.shape().to_vec());
+            options.import.shapes.entry(name.clone()).or_insert_with(|| tensor.shape().to_vec());
         }
     }
 }
 
-/// A value for each input, in order: the one given, or a random one of the greatest extents. Whether extents that a run is told
-/// are within their bounds is checked when it is made.
-pub fn complete<'a>(
-    inputs: impl IntoIterator<Item = (&'a str, &'a TensorType)>,
-    mut given: BTreeMap<String, Tensor>,
-    seed: u64,
-    told: impl Fn(&str, usize) -> bool,
-) -> Result<Vec<Tensor>> {
+/// The specialization for the shapes of these values.
+pub fn specialization<'c>(compilation: &'c Compilation, given: &BTreeMap<String, Tensor>) -> Result<&'c Specialization> {
+    let all = compilation.specializations();
+    let fits =
+        |one: &&Specialization| types(one).all(|(name, ty)| given.get(name).is_none_or(|tensor| *tensor.shape() == ty.shape));
+    match (all, all.iter().find(fits)) {
+        // What does not fit the only one is told of by name.
+        ([one], _) | (_, Some(one)) => Ok(one),
+        (_, None) => Err(Error::new(format!("none of the {} sets of shapes has the shapes of the inputs given", all.len()))),
+    }
+}
+
+/// Names and types of the inputs.
+pub fn types(specialization: &Specialization) -> impl Iterator<Item = (&str, &TensorType)> {
+    let graph = specialization.graph();
+    graph.tensor_inputs().iter().map(|(name, value)| (name.as_str(), graph.ty(*value)))
+}
+
+/// A value for each input, in order: the one given, or a random one.
+///
+/// What a run is told of extents is checked when it runs.
+pub fn complete(specialization: &Specialization, mut given: BTreeMap<String, Tensor>, seed: u64) -> Result<Vec<Tensor>> {
     let mut random = Random::new(seed);
     let mut names = Vec::new();
     let mut tensors = Vec::new();
-    for (name, ty) in inputs {
+    for (name, ty) in types(specialization) {
         let place = |error: Error| error.context(format!("in input '{name}'"));
         let tensor = match given.remove(name) {
             Some(tensor) => npy::as_dtype(tensor, ty.dtype).map_err(place)?,
             None => random_tensor(ty, &mut random),
         };
-        let fits = |(axis, (given, most)): (usize, (&usize, &usize))| given == most || told(name, axis);
+        let fits = |(axis, (given, most)): (usize, (&usize, &usize))| given == most || specialization.graph().told(name, axis);
         if tensor.shape().rank() != ty.rank() || !tensor.shape().iter().zip(ty.shape.iter()).enumerate().all(fits) {
             return Err(place(Error::new(format!("the input is {ty}, given is {}", tensor.ty()))));
         }

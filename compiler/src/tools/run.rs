@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use mcc_support::{Error, Result, Tensor};
 
-use crate::driver::{self, Compilation, Stage};
+use crate::driver::{self, Compilation, Specialization, Stage};
 use crate::graph;
 use crate::loops;
 use crate::onnx;
@@ -25,17 +25,17 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         Level::Kernel | Level::Machine => None,
     };
     let given = inputs::from_arguments(&args.input)?;
-    inputs::fix_shapes(&given, &mut options.import);
+    inputs::fix_shapes(&given, &mut options);
     let mut reporter = Reporter::new(!args.quiet, Vec::new());
     let compilation = driver::compile(&options, &mut reporter)?;
     let times = reporter.finish();
     if args.build.time {
         report::times(&times);
     }
-    let graph = compilation.graph();
-    let types = graph.tensor_inputs().iter().map(|(name, value)| (name.as_str(), graph.ty(*value)));
-    let tensors = inputs::complete(types, given, args.seed, |name, axis| graph.told(name, axis))?;
-    let outputs = outputs(&compilation, args.at, &tensors)?;
+    let specialization = inputs::specialization(&compilation, &given)?;
+    let graph = specialization.graph();
+    let tensors = inputs::complete(specialization, given, args.seed)?;
+    let outputs = outputs(&compilation, specialization, args.at, &tensors)?;
     let names: Vec<&str> = graph.tensor_outputs().iter().map(|(name, _)| name.as_str()).collect();
     if let Some(folder) = &args.output {
         write(folder, &names, &outputs)?;
@@ -48,15 +48,20 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn outputs(compilation: &Compilation, level: Level, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+/// The outputs at a level; `specialization` is that of the inputs' shapes.
+pub fn outputs(
+    compilation: &Compilation,
+    specialization: &Specialization,
+    level: Level,
+    inputs: &[Tensor],
+) -> Result<Vec<Tensor>> {
     match level {
         Level::Graph => {
-            let graph = compilation.graph();
+            let graph = specialization.graph();
             Ok(graph.contract(inputs, graph::interp::run(graph, &graph.expand(inputs)?)?))
         }
         Level::Loops => {
-            let graph = compilation.graph();
-            let program = &compilation.realized().program;
+            let (graph, program) = (specialization.graph(), &specialization.realized().program);
             let (outputs, status) = loops::interp::run_with_status(program, &graph.expand(inputs)?)?;
             finished(status as i32)?;
             Ok(graph.contract(inputs, outputs))
