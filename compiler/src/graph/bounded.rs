@@ -72,24 +72,24 @@ impl Builder {
         let x = || operands[0];
         match op {
             Op::Contract(contraction) => {
-                let axes = self.contracted(contraction, &of)?;
+                let axes = self.contracted(contraction, of)?;
                 let operands = [(&contraction.lhs, operands[0]), (&contraction.rhs, operands[1])].map(|(labels, operand)| {
                     let summed = labels.iter().enumerate().filter(|(_, label)| !contraction.out.contains(label));
                     let summed: Vec<_> = summed.filter_map(|(at, label)| Some((at, axes.get(label)?.clone()))).collect();
                     self.masked_along(operand, &summed, zero(operand.dtype()))
                 });
                 let axes = contraction.out.iter().map(|label| axes.get(label).cloned().unwrap_or_default()).collect();
-                return Ok((whole(op.clone(), &operands), axes));
+                Ok((whole(op.clone(), &operands), axes))
             }
             Op::Conv(conv) => {
                 let spatial: Vec<usize> = (2..x().rank()).collect();
                 let masked = self.masked(x(), &spatial, zero(x().dtype()));
                 let result = whole(op.clone(), &[masked, operands[1]]);
-                return Ok((result, self.convolved(conv, &of, &operands[1].shape(), &result.shape())?));
+                Ok((result, self.convolved(conv, of, &operands[1].shape(), &result.shape())?))
             }
             Op::Reduce { kind, axes: reduced } => {
                 let axes = without(&of[0], reduced);
-                return Ok((whole(op.clone(), &[self.masked(x(), reduced, identity(*kind, x().dtype()))]), axes));
+                Ok((whole(op.clone(), &[self.masked(x(), reduced, identity(*kind, x().dtype()))]), axes))
             }
             Op::ArgReduce { max, axis, .. } => {
                 let axes = without(&of[0], &[*axis]);
@@ -102,12 +102,12 @@ impl Builder {
                 // Where nothing is better than the identity, the last of the equals is the last that exists.
                 let last = self.extent_wire(&(&of_axis.extent() - &Extent::from(1i64)));
                 let index = whole(op.clone(), &[masked]);
-                return Ok((index.min(last).max(index.like(0.0)), axes));
+                Ok((index.min(last).max(index.like(0.0)), axes))
             }
             Op::Window { kind, window } => {
                 let inner: Vec<usize> = (x().rank().saturating_sub(window.kernel.len())..x().rank()).collect();
                 let result = whole(op.clone(), &[self.masked(x(), &inner, identity(*kind, x().dtype()))]);
-                return Ok((result, self.windowed(window, &of[0], &result.shape())?));
+                Ok((result, self.windowed(window, &of[0], &result.shape())?))
             }
             Op::Scan { kind, axis, reverse, .. } => {
                 let along = if *reverse { &[*axis][..] } else { &[] };
@@ -115,7 +115,7 @@ impl Builder {
                     self.expect_prefix(of_axis)?;
                 }
                 let masked = self.masked(x(), along, identity(*kind, x().dtype()));
-                return Ok((whole(op.clone(), &[masked]), of[0].clone()));
+                Ok((whole(op.clone(), &[masked]), of[0].clone()))
             }
             _ => bug!("{op:?} combines no elements"),
         }
