@@ -96,7 +96,6 @@ impl<'b> Importer<'b> {
             .ok_or_else(|| Error::new("an initial value is missing"))?;
         let count = initial.len();
         ensure!(body.outputs.len() > count, "the body of the loop has {} outputs for {count} carried values", body.outputs.len());
-        let stacks = body.outputs.len() > count + 1;
         let known = match rounds.map(|rounds| rounds.constant()) {
             None => Some(usize::MAX >> 1),
             Some(rounds) => rounds.map(|rounds| usize::try_from(rounds.number(0).as_i64()).unwrap_or(0)),
@@ -111,10 +110,16 @@ impl<'b> Importer<'b> {
             Ok(Some(Round { go, next: results[1..=count].to_vec(), elements: results[count + 1..].to_vec() }))
         })?;
         let Some(Repeated { rounds, mut carried, stacks: stacked }) = results else { return Ok(None) };
-        if stacks {
-            let Some(run) = rounds.constant() else { return Err(self.unknown("the number of rounds of the loop", rounds)) };
-            let run = usize::try_from(run.number(0).as_i64()).unwrap_or(0);
-            carried.extend(stacked.into_iter().map(|stack| stack.slice_axis(0, 0, run)));
+        match rounds.constant() {
+            Some(run) => {
+                let run = usize::try_from(run.number(0).as_i64()).unwrap_or(0);
+                carried.extend(stacked.into_iter().map(|stack| stack.slice_axis(0, 0, run)));
+            }
+            None if !stacked.is_empty() => {
+                let run = self.builder.count("rounds", rounds, 0, limit);
+                carried.extend(stacked.into_iter().map(|stack| stack.limited_along(0, &run)));
+            }
+            None => {}
         }
         self.builder.check()?;
         Ok(Some(carried))
@@ -216,11 +221,10 @@ impl<'b> Importer<'b> {
             Err(error) if known.is_some() => Err(error),
             Err(error) => {
                 // Were it known how the loop runs, its rounds could be written out.
-                let inner = self.errors.drain(errors..).next();
-                let unknown = rounds.filter(|rounds| rounds.constant().is_none()).or(go).map_or(error, |wire| {
-                    self.unknown("how many rounds a loop runs whose body cannot be compiled for all rounds at once", wire)
-                });
-                Err(inner.into_iter().fold(unknown, |error, inner| error.context(format!("for {inner}"))))
+                let inner = self.errors.drain(errors..).next().unwrap_or_else(|| error.clone());
+                let Some(wire) = rounds.filter(|rounds| rounds.constant().is_none()).or(go) else { return Err(inner) };
+                let what = "how many rounds a loop runs whose body cannot be compiled for all rounds at once";
+                Err(self.unknown(what, wire).context(format!("for {inner}")))
             }
         }
     }
