@@ -182,6 +182,8 @@ pub struct Compilation {
 pub struct Specialization {
     /// One line for each rewrite of the graph.
     pub rewrites: Vec<String>,
+    /// Those that fuel is spent on.
+    passes_steps: Vec<String>,
     /// What the passes left of the fuel.
     fuel: Option<u64>,
     graph: Option<Graph>,
@@ -313,6 +315,7 @@ impl Compilation {
             };
             specialization.graph = Some(passes::run(graph, passes::DEPLOYMENT, &mut pass_options));
             specialization.rewrites = pass_options.log;
+            specialization.passes_steps = pass_options.steps;
             specialization.fuel = pass_options.fuel;
         }
     }
@@ -532,6 +535,11 @@ impl Compilation {
 }
 
 impl Specialization {
+    /// What fuel is spent on, one line each, in order: rewrites, then decisions.
+    pub fn steps(&self) -> Vec<String> {
+        self.passes_steps.iter().cloned().chain(self.decisions().lines()).collect()
+    }
+
     pub fn graph(&self) -> &Graph {
         self.graph.as_ref().expect("the model was imported")
     }

@@ -66,6 +66,8 @@ pub enum Command {
     Bench(BenchArgs),
     /// Name everything that stops a model from being compiled
     Check(CheckArgs),
+    /// Find the rewrite, fusion, layout or schedule step that makes a result wrong
+    Bisect(BisectArgs),
     /// Run passes on a graph in its text form and print the result
     Opt(OptArgs),
     /// List the operators that can be compiled
@@ -206,6 +208,37 @@ pub struct CheckArgs {
 pub enum Format {
     Text,
     Json,
+}
+
+#[derive(Args, Debug)]
+pub struct BisectArgs {
+    /// The model
+    #[arg(value_name = "MODEL.onnx")]
+    pub model: PathBuf,
+    #[command(flatten)]
+    pub build: BuildArgs,
+    #[command(flatten)]
+    pub compare: CompareArgs,
+}
+
+/// What results are compared with, and where.
+#[derive(Args, Debug)]
+pub struct CompareArgs {
+    /// The value of an input, or an archive with those of all inputs; inputs without one are random
+    #[arg(long, short, value_name = "INPUT=FILE.npy|FILE.npz")]
+    pub input: Vec<String>,
+    /// An archive of what is right, by the names of values or as out_NAME [default: the graph as imported, interpreted]
+    #[arg(long, value_name = "FILE.npz")]
+    pub against: Option<PathBuf>,
+    /// Which form of the model is judged: an interpreter's, or machine code
+    #[arg(long, default_value = "machine")]
+    pub at: Level,
+    /// Largest error that is right, as a part of the largest magnitude of a tensor
+    #[arg(long, default_value_t = 1e-4)]
+    pub tolerance: f64,
+    /// Seed of random inputs
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
 }
 
 #[derive(Args, Debug)]
