@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use mcc_support::{Error, Result, Tensor, TensorType, ensure};
 
-use crate::graph::{Builder, Graph, Origin, Wire};
+use crate::graph::{Builder, Extent, Graph, Origin, Wire};
 use crate::onnx::{DeclaredDim, DeclaredType, FlatGraph, Model, Node, flatten};
 use crate::ops::{self, NodeContext};
 
@@ -26,6 +26,10 @@ pub struct ImportOptions {
     pub shapes: BTreeMap<String, Vec<usize>>,
     /// Extents of dimensions that the model names.
     pub dims: BTreeMap<String, usize>,
+    /// Least and greatest extents of dimensions that the model names and a run is told.
+    pub ranges: BTreeMap<String, (usize, usize)>,
+    /// As `ranges`, for an axis of an input, whose greatest extent `shapes` has.
+    pub axis_ranges: BTreeMap<(String, usize), (usize, usize)>,
     /// Inputs that become constants.
     pub constants: BTreeMap<String, Tensor>,
 }
@@ -46,6 +50,7 @@ pub fn import_all_errors(model: &Model, options: &ImportOptions) -> Result<(Grap
         warnings: warning::of_model(model, &flat),
         reshaped: false,
         rounds: 0,
+        dimensions: BTreeMap::new(),
         stand_ins: BTreeSet::new(),
     };
     let scope = Scope { graph: &flat, values: RefCell::default(), outer: None };
@@ -97,6 +102,8 @@ struct Importer<'b> {
     reshaped: bool,
     /// Of loops that were written out.
     rounds: usize,
+    /// By name, those that a run is told.
+    dimensions: BTreeMap<String, Extent>,
     /// Values that could not be made and are replaced, so that import goes on.
     stand_ins: BTreeSet<String>,
 }
@@ -163,10 +170,14 @@ impl<'b> Importer<'b> {
         let Some(inputs) = self.inputs_of(scope, node).filter(|inputs| !self.needs_stand_in(node, inputs)) else {
             return Ok(None);
         };
-        let context = NodeContext::new(self.builder, node, def, inputs);
-        let results = (def.build)(&context);
-        self.builder.check()?;
-        let results = results?;
+        let is_bounded = inputs.iter().flatten().any(|wire| wire.is_bounded() || wire.elements().is_some());
+        let context = NodeContext::new(self.builder, node, def, inputs.clone());
+        let results = ops::dynamic::check(&context, def, &inputs).and_then(|()| (def.build)(&context));
+        let results = self.builder.check().and(results);
+        let results = results.map_err(|error| match error.help {
+            None if is_bounded && self.builder.has_dimensions() => error.help(ops::dynamic::HELP),
+            _ => error,
+        })?;
         context.finish()?;
         if let Some(index) = (results.len()..node.outputs.len()).find(|&index| context.wants_output(index)) {
             return Err(Error::new(format!("output {index} ('{}') of {} is not supported", node.outputs[index], def.name)));
@@ -217,7 +228,14 @@ impl<'b> Importer<'b> {
     /// rank with extents that are not known is no such contract: a warning.
     fn check_output(&mut self, name: &str, declared: Option<DeclaredType>, wire: Wire<'b>) -> Result<()> {
         let Some(declared) = declared else { return Ok(()) };
-        let ty = wire.ty();
+        let mut ty = wire.ty();
+        let mut dims = ty.shape.to_vec();
+        // An extent that is known only at run time may be any.
+        for (axis, (dim, of)) in dims.iter_mut().zip(wire.axes()).enumerate().filter(|(_, (_, of))| !of.is_whole()) {
+            let declared = declared.dims.as_ref().and_then(|dims| dims.get(axis));
+            *dim = if let Some(DeclaredDim::Known(known)) = declared { *known } else { of.capacity() };
+        }
+        ty.shape = dims.into();
         let complete = declared.dims.as_ref().is_some_and(|dims| dims.iter().all(|dim| matches!(dim, DeclaredDim::Known(_))));
         let other_rank = declared.dims.as_ref().is_some_and(|dims| dims.len() != ty.rank());
         let contradicts = differs(&declared, &ty) && (complete || !other_rank);

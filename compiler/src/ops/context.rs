@@ -5,8 +5,8 @@ use std::cell::RefCell;
 
 use mcc_support::{DType, Error, Result, Shape, Tensor, bug};
 
-use super::OpDef;
-use crate::graph::{Builder, Wire};
+use super::{OpDef, dynamic};
+use crate::graph::{Builder, Extent, Wire};
 use crate::onnx::{Attributes, Node};
 
 /// What the user should know of a node though it can be compiled.
@@ -128,6 +128,35 @@ impl<'n, 'b> NodeContext<'n, 'b> {
         }
     }
 
+    /// As [`optional_ints`](Self::optional_ints), where extents that are known only at run time are known as such.
+    pub fn optional_extents(&self, index: usize) -> Result<Option<Vec<Extent>>> {
+        let elements = self.inputs.get(index).copied().flatten().and_then(Wire::elements);
+        match elements {
+            Some(elements) if self.def.shape_inputs.contains(&index) => {
+                self.optional(index);
+                Ok(Some(elements))
+            }
+            _ => Ok(self.optional_ints(index)?.map(|ints| ints.into_iter().map(Extent::from).collect())),
+        }
+    }
+
+    pub fn extents(&self, index: usize) -> Result<Vec<Extent>> {
+        self.optional_extents(index)?.ok_or_else(|| self.error(format!("input {index} is missing")))
+    }
+
+    /// Fails where an extent along one of these axes is known only at run time.
+    pub fn expect_whole(&self, wire: Wire<'b>, axes: impl IntoIterator<Item = usize>) -> Result<()> {
+        let of = wire.axes();
+        match axes.into_iter().find(|&axis| of.get(axis).is_some_and(|of| !of.is_whole())) {
+            Some(axis) => Err(self.error(format!(
+                "{} does not take axis {axis} of {}, whose extent is known only at run time",
+                self.def.name,
+                self.builder.type_text(wire)
+            ))),
+            None => Ok(()),
+        }
+    }
+
     /// The elements of an integer input of [`OpDef::shape_inputs`], of any rank.
     pub fn constant_ints(&self, index: usize) -> Result<Vec<i64>> {
         self.optional_ints(index)?.ok_or_else(|| self.error(format!("input {index} is missing")))
@@ -172,6 +201,7 @@ impl<'n, 'b> NodeContext<'n, 'b> {
             self.error(format!("input {index} '{name}' must be known when the model is compiled, for it determines shapes"));
         let sources = self.builder.inputs_of(wire);
         match &sources[..] {
+            [] if wire.elements().is_some() => error.help(dynamic::HELP),
             [] => error,
             [source] if source == name => error.help(format!("give its value with `--constant {source}=VALUE|FILE.npy`")),
             _ => error.help(format!(

@@ -10,6 +10,7 @@ pub mod cast;
 pub mod constant;
 pub mod context;
 pub mod conv;
+pub mod dynamic;
 pub mod einsum;
 pub mod gather;
 pub mod linalg;
