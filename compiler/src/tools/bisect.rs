@@ -7,7 +7,6 @@ use std::process::ExitCode;
 use mcc_support::{Error, Result, Tensor, ensure};
 
 use crate::driver::{self, Options, Silent, Stage};
-use crate::graph;
 
 use super::args::{BisectArgs, Level};
 use super::compare::wrong;
@@ -35,12 +34,11 @@ pub fn bisect(args: &BisectArgs) -> Result<ExitCode> {
     inputs::fix_shapes(&given, &mut options);
     let plain = driver::compile(&Options { fuel: Some(0), stop_after: Some(Stage::Passes), ..options.clone() }, &mut Silent)?;
     let specialization = inputs::specialization(&plain, &given)?;
-    let tensors = inputs::complete(inputs::types(specialization), given, args.compare.seed)?;
-    let graph = specialization.graph();
-    let names: Vec<String> = graph.outputs.iter().map(|(name, _)| name.clone()).collect();
+    let tensors = inputs::complete(specialization, given, args.compare.seed)?;
+    let names: Vec<String> = specialization.graph().tensor_outputs().iter().map(|(name, _)| name.clone()).collect();
     let reference = match &args.compare.against {
         Some(path) => named(&names, crate::npy::read_archive(path)?.into_iter().collect())?,
-        None => graph::interp::run(graph, &tensors)?,
+        None => run::outputs(&plain, specialization, Level::Graph, &tensors)?,
     };
     let mut build = |options: &Options| build(options, args.compare.at, &tensors);
     let verdict = search(&options, &mut build, |outputs| wrong(&names, outputs, &reference, args.compare.tolerance))?;
