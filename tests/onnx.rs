@@ -35,7 +35,7 @@ fn run(test: &OnnxTest) -> Result<Passed, String> {
         let options = Options { name: Some("node".into()), import, ..Options::new(&test.model) };
         let compilation = compile(&options, &mut Silent).map_err(|error| error.to_string())?;
         let graph = compilation.graph();
-        let values: Vec<_> = graph.inputs.iter().map(|(name, _)| inputs[name].clone()).collect();
+        let values: Vec<_> = graph.tensor_inputs().iter().map(|(name, _)| inputs[name].clone()).collect();
         let mut executable = Executable::load(compilation.linked()).map_err(|error| error.to_string())?;
         let mut binding = executable.bind(&values).map_err(|error| error.to_string())?;
         let status = executable.run(&mut binding);
@@ -49,7 +49,7 @@ fn run(test: &OnnxTest) -> Result<Passed, String> {
             let inputs: Vec<_> = flat.inputs.iter().map(|input| inputs[&input.name].clone()).collect();
             random.check(&inputs, &outputs, &wanted)?;
         } else {
-            for ((output, want), (name, _)) in outputs.iter().zip(&wanted).zip(&graph.outputs) {
+            for ((output, want), (name, _)) in outputs.iter().zip(&wanted).zip(graph.tensor_outputs()) {
                 compare(output, want, tolerance(&test.name)).map_err(|difference| format!("output '{name}' {difference}"))?;
             }
         }

@@ -31,9 +31,11 @@ impl From<Error> for Failure {
 fn run(model: &Model, inputs: &BTreeMap<String, Tensor>) -> Result<BTreeMap<String, Tensor>, Failure> {
     let (options, _) = import_options(model, inputs)?;
     let (graph, _) = import_all_errors(model, &options).map_err(Failure::Refused)?;
-    let values: Vec<Tensor> = graph.inputs.iter().map(|(name, _)| inputs[name].clone()).collect();
-    let outputs = interp::run(&graph, &values).map_err(|error| Failure::Wrong(error.to_string()))?;
-    Ok(graph.outputs.iter().map(|(name, _)| name.clone()).zip(outputs).collect())
+    let values: Vec<Tensor> = graph.tensor_inputs().iter().map(|(name, _)| inputs[name].clone()).collect();
+    let wrong = |error: Error| Failure::Wrong(error.to_string());
+    let outputs = interp::run(&graph, &graph.expand(&values).map_err(wrong)?).map_err(wrong)?;
+    let outputs = graph.contract(&values, outputs).map_err(wrong)?;
+    Ok(graph.tensor_outputs().iter().map(|(name, _)| name.clone()).zip(outputs).collect())
 }
 
 fn node_test(test: &OnnxTest) -> Result<(), Failure> {

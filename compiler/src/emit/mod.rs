@@ -55,6 +55,7 @@ pub fn entry(model: &CompiledModel, symbols: &[String]) -> Kernel {
     let body = |specialization: &Specialization| EntryBody {
         dims: specialization.dims.clone(),
         counts: specialization.counts.clone(),
+        checks: specialization.checks.clone(),
         staged_inputs: specialization.staged_inputs.clone(),
         staged_outputs: specialization.staged_outputs.clone(),
         calls: specialization.kernels.iter().zip(&mut symbols).map(call).collect(),
