@@ -142,7 +142,7 @@ impl Fuser {
         let inside = |kernel: &Kernel| sites::loads(kernel).into_iter().all(|load| is_inside(kernel, load, buffer));
         let scalar = left.iter().all(|&dim| old.ty.shape[dim] == 1) && inside(from) && inside(to);
         // A variable holds what operations take.
-        if scalar && !matches!(old.ty.dtype, DType::F16 | DType::BF16) {
+        if scalar && (old.ty.dtype == DType::Bool || old.ty.dtype.is_computed_with() && !matches!(old.ty.dtype, DType::F16 | DType::BF16)) {
             return Ok(Between::Var(kernel.var(old.ty.dtype), left));
         }
         let shape: Vec<usize> = left.iter().map(|&dim| old.ty.shape[dim]).collect();
