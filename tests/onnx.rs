@@ -13,7 +13,7 @@ use mcc::onnx::{Model, flatten};
 use mcc::tools::exec::Executable;
 use mcc_tests::compare::compare;
 use mcc_tests::data::{self, NodeTest};
-use mcc_tests::onnx::{TOLERANCE, import_options, set_inputs};
+use mcc_tests::onnx::{import_options, set_inputs, tolerance};
 
 /// What a test that passes needed.
 #[derive(Default)]
@@ -49,7 +49,7 @@ fn node_test(test: &NodeTest) -> Result<Passed, String> {
         let outputs = executable.outputs(&binding);
         for ((output, path), (name, _)) in outputs.iter().zip(&set.outputs).zip(&graph.outputs) {
             let want = data::node_test_tensor(path).map_err(|error| error.to_string())?;
-            compare(output, &want, TOLERANCE).map_err(|difference| format!("output '{name}' {difference}"))?;
+            compare(output, &want, tolerance(&flat, &want)).map_err(|difference| format!("output '{name}' {difference}"))?;
         }
         passed = Passed { bound, free: values.len(), kernels: compilation.kernels().len() };
     }

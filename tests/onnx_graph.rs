@@ -10,7 +10,7 @@ use mcc::onnx::{Model, flatten};
 use mcc_support::{Error, Tensor};
 use mcc_tests::compare::{Tolerance, compare, compare_except};
 use mcc_tests::data::{self, Case, Expected, NodeTest};
-use mcc_tests::onnx::{INEXACT_ZEROS, TOLERANCE, import_options, set_inputs};
+use mcc_tests::onnx::{import_options, set_inputs, tolerance};
 
 /// Node tests that pass at least. Raise it when operators are added.
 const PASSING: usize = 1480;
@@ -43,7 +43,8 @@ fn node_test(test: &NodeTest) -> Result<(), Failure> {
         let inputs = set_inputs(&flat, set)?;
         let outputs = run(&model, &inputs)?;
         for (output, path) in flat.outputs.iter().zip(&set.outputs) {
-            let result = compare(&outputs[&output.name], &data::node_test_tensor(path)?, TOLERANCE);
+            let want = data::node_test_tensor(path)?;
+            let result = compare(&outputs[&output.name], &want, tolerance(&flat, &want));
             result.map_err(|difference| Failure::Wrong(format!("output '{}' {difference}", output.name)))?;
         }
     }
@@ -60,9 +61,6 @@ fn node_tests() {
     let (mut passed, mut wrong) = (0, String::new());
     let mut refused: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for test in data::node_tests() {
-        if INEXACT_ZEROS.contains(&test.name.as_str()) {
-            continue;
-        }
         match panic::catch_unwind(|| node_test(&test)).unwrap_or_else(|_| Err(Failure::Wrong("panicked".into()))) {
             Ok(()) => passed += 1,
             Err(Failure::Wrong(reason)) => writeln!(wrong, "{}: {reason}", test.name).expect("writes to a string"),
