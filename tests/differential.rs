@@ -126,7 +126,7 @@ fn compile(graph: &Graph, options: &Options, seed: u64) -> Compilation {
     } else {
         random_decisions(&compilation, &mut Random::new(seed))
     };
-    let options = Options { decisions: Some(decisions), ..options.clone() };
+    let options = Options { decisions: vec![decisions], ..options.clone() };
     compile_graph(graph.clone(), &options, &mut Silent).unwrap_or_else(|error| panic!("seed {seed}: {error}"))
 }
 

@@ -1,19 +1,19 @@
-//! The ONNX backend node tests in machine code of this machine, against a committed list of what becomes of each.
+//! The ONNX backend tests in machine code of this machine, against committed lists of what becomes of each.
 //!
-//! `onnx/status.txt` has a line for each test: `pass`, with what was bound by `--constant` and whether no kernel was left to run, or
+//! `onnx/status.txt` has a line for each node test, `onnx/others.txt` for each other: `pass`, with what was bound by `--constant` and whether no kernel was left to run, or
 //! `fail` with the reason. `MCC_BLESS=1` writes it anew; a test that is worse than the list fails.
 
 use std::fmt::Write;
 use std::fs;
 use std::panic;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use mcc::driver::{Options, Silent, compile};
 use mcc::onnx::{Model, flatten};
 use mcc::tools::exec::Executable;
 use mcc_tests::compare::compare;
-use mcc_tests::data::{self, NodeTest};
-use mcc_tests::onnx::{import_options, set_inputs, tolerance};
+use mcc_tests::data::{self, OnnxTest};
+use mcc_tests::onnx::{Random, import_options, set_inputs, tolerance};
 
 /// What a test that passes needed.
 #[derive(Default)]
@@ -25,11 +25,7 @@ struct Passed {
     kernels: usize,
 }
 
-fn status_file() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("onnx/status.txt")
-}
-
-fn node_test(test: &NodeTest) -> Result<Passed, String> {
+fn run(test: &OnnxTest) -> Result<Passed, String> {
     let model = Model::open(&test.model).map_err(|error| error.to_string())?;
     let flat = flatten(&model).map_err(|error| error.to_string())?;
     let mut passed = Passed::default();
@@ -47,9 +43,15 @@ fn node_test(test: &NodeTest) -> Result<Passed, String> {
             return Err(format!("the run returned {status}"));
         }
         let outputs = executable.outputs(&binding);
-        for ((output, path), (name, _)) in outputs.iter().zip(&set.outputs).zip(&graph.outputs) {
-            let want = data::node_test_tensor(path).map_err(|error| error.to_string())?;
-            compare(output, &want, tolerance(&flat, &want)).map_err(|difference| format!("output '{name}' {difference}"))?;
+        let wanted: Result<Vec<_>, _> = set.outputs.iter().map(|path| data::node_test_tensor(path)).collect();
+        let wanted = wanted.map_err(|error| error.to_string())?;
+        if let Some(random) = Random::of(&test.name) {
+            let inputs: Vec<_> = flat.inputs.iter().map(|input| inputs[&input.name].clone()).collect();
+            random.check(&inputs, &outputs, &wanted)?;
+        } else {
+            for ((output, want), (name, _)) in outputs.iter().zip(&wanted).zip(&graph.outputs) {
+                compare(output, want, tolerance(&test.name)).map_err(|difference| format!("output '{name}' {difference}"))?;
+            }
         }
         passed = Passed { bound, free: values.len(), kernels: compilation.kernels().len() };
     }
@@ -57,12 +59,15 @@ fn node_test(test: &NodeTest) -> Result<Passed, String> {
 }
 
 /// One line of the list.
-fn status(test: &NodeTest) -> String {
-    match panic::catch_unwind(|| node_test(test)).unwrap_or_else(|_| Err("a fault of mcc".into())) {
+fn status(test: &OnnxTest) -> String {
+    match panic::catch_unwind(|| run(test)).unwrap_or_else(|_| Err("a fault of mcc".into())) {
         Ok(passed) => {
             let mut line = format!("{} pass", test.name);
             if !passed.bound.is_empty() {
                 write!(line, ", bound {}", passed.bound.join(" ")).expect("text grows");
+            }
+            if Random::of(&test.name).is_some() {
+                line.push_str(", random: type, shape and distribution");
             }
             if passed.kernels == 0 {
                 write!(line, ", no kernel for {} inputs", passed.free).expect("text grows");
@@ -73,18 +78,22 @@ fn status(test: &NodeTest) -> String {
     }
 }
 
-#[test]
-fn node_tests_pass_in_machine_code() {
-    let lines: Vec<String> = data::node_tests().iter().map(status).collect();
+/// Runs the tests, and compares what becomes of them with the list in this file.
+fn compare_with_list(file: &str, tests: &[OnnxTest]) {
+    let lines: Vec<String> = tests.iter().map(status).collect();
     let count = |what: &str| lines.iter().filter(|line| line.contains(what)).count();
-    let (passed, bound, none) = (count(" pass"), count(", bound "), count(", no kernel"));
-    println!("{passed} of {} pass; {bound} of them with a bound input, {none} without a kernel", lines.len());
+    let (passed, bound, random, none) = (count(" pass"), count(", bound "), count(", random: "), count(", no kernel"));
+    println!(
+        "{passed} of {} pass; {bound} of them with a bound input, {random} with random numbers, {none} without a kernel",
+        lines.len()
+    );
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("onnx").join(file);
     if std::env::var_os("MCC_BLESS").is_some() {
-        fs::write(status_file(), text).expect("the list can be written");
+        fs::write(file, text).expect("the list can be written");
         return;
     }
-    let listed = fs::read_to_string(status_file()).expect("the list is committed");
+    let listed = fs::read_to_string(file).expect("the list is committed");
     let differing: Vec<String> = listed
         .lines()
         .zip(&lines)
@@ -92,4 +101,14 @@ fn node_tests_pass_in_machine_code() {
         .map(|(listed, found)| format!("listed: {listed}\nfound:  {found}"))
         .collect();
     assert!(differing.is_empty() && listed.lines().count() == lines.len(), "the list is not true:\n{}", differing.join("\n"));
+}
+
+#[test]
+fn node_tests_pass_in_machine_code() {
+    compare_with_list("status.txt", &data::node_tests());
+}
+
+#[test]
+fn other_tests_pass_in_machine_code() {
+    compare_with_list("others.txt", &data::other_onnx_tests());
 }

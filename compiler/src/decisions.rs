@@ -91,6 +91,46 @@ pub enum Step {
     },
 }
 
+impl Decisions {
+    /// One line for each fusion, layout and schedule step, in the order in which fuel is spent on them.
+    pub fn lines(&self) -> Vec<String> {
+        let fusions = self.fusions.iter().map(|fusion| format!("[fuse] {fusion}"));
+        let layouts = self.layouts.iter().map(|(buffer, layout)| format!("[layout] @{buffer} as {layout}"));
+        let steps = self.order.iter().filter_map(|name| Some((name, self.kernels.get(name)?)));
+        let steps =
+            steps.flat_map(|(name, decision)| decision.schedule.iter().map(move |step| format!("[schedule] {name}: {step}")));
+        fusions.chain(layouts).chain(steps).collect()
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Step::Split { axis, factor } => write!(f, "split {axis} by {factor}"),
+            Step::Move { axis, inside: Some(inside) } => write!(f, "move {axis} inside of {inside}"),
+            Step::Move { axis, inside: None } => write!(f, "move {axis} outermost"),
+            Step::Unroll { axis } => write!(f, "unroll {axis}"),
+            Step::Vectorize { axis } => write!(f, "vectorize {axis}"),
+        }
+    }
+}
+
+/// `0/16, 1, 0%16`, as plans write it.
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, coordinate) in self.coordinates.iter().enumerate() {
+            write!(f, "{}{}", if at > 0 { ", " } else { "" }, coordinate.dim)?;
+            if coordinate.divide > 1 {
+                write!(f, "/{}", coordinate.divide)?;
+            }
+            if let Some(modulo) = coordinate.modulo {
+                write!(f, "%{modulo}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
 impl fmt::Display for Fusion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

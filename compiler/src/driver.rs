@@ -1,18 +1,20 @@
 //! The stages, in order. Nothing else knows the order, and a stage sees nothing but what the one before it made.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use mcc_kernel::{Code, Facts, Target};
-use mcc_support::{Error, Result, bug, ensure};
+use mcc_support::{Error, Result, Shape, bug, ensure};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use crate::codegen;
 use crate::decide;
 use crate::decisions::Decisions;
+use crate::emit::extents::Extents;
 use crate::emit::manifest::hex;
-use crate::emit::{self, BufferPlace, CompiledKernel, CompiledModel, Linked, Port};
+use crate::emit::{self, BufferPlace, CompiledKernel, CompiledModel, DimRange, Linked, Port};
 use crate::graph::{self, Graph};
 use crate::import::{self, ImportOptions};
 use crate::loops::{self, BufferId, Program};
@@ -72,12 +74,14 @@ pub struct Options {
     /// Prefix of the symbols; made from the name of the file where it is not given.
     pub name: Option<String>,
     pub import: ImportOptions,
-    /// Rewrites of the graph that are done; `None`: all.
+    /// Further sets of shapes beside those of `import`: the object is for each of them.
+    pub further_shapes: Vec<ShapeSet>,
+    /// Rewrites of the graph, fusions, layouts and schedule steps that are done, in this order, for each set of shapes; `None`: all.
     pub fuel: Option<u64>,
     /// Verify after each stage; builds with debug assertions always do.
     pub verify: bool,
-    /// Taken in place of those that would be made.
-    pub decisions: Option<Decisions>,
+    /// Taken in place of those that would be made; one for each set of shapes where there are several.
+    pub decisions: Vec<Decisions>,
     /// Files that the constants and decisions were read from: the result depends on them too.
     pub files: Vec<PathBuf>,
     pub stop_after: Option<Stage>,
@@ -92,9 +96,10 @@ impl Options {
             cpu: None,
             name: None,
             import: ImportOptions::default(),
+            further_shapes: Vec::new(),
             fuel: None,
             verify: false,
-            decisions: None,
+            decisions: Vec::new(),
             files: Vec::new(),
             stop_after: None,
         }
@@ -111,11 +116,31 @@ impl Options {
             "cpu": machine.cpu.name,
             "shapes": self.import.shapes,
             "dims": self.import.dims,
+            "further_shapes":
+                self.further_shapes.iter().map(|set| json!({ "shapes": set.shapes, "dims": set.dims })).collect::<Vec<_>>(),
             "constants": constants.collect::<serde_json::Map<_, _>>(),
             "fuel": self.fuel,
-            "decisions": self.decisions.as_ref().map(|decisions| hex(&Sha256::digest(json!(decisions).to_string()))),
+            "decisions": (!self.decisions.is_empty()).then(|| hex(&Sha256::digest(json!(self.decisions).to_string()))),
         })
     }
+
+    /// What each set of shapes imports by.
+    fn imports(&self, name: &str) -> Vec<ImportOptions> {
+        let first = ImportOptions { name: Some(name.to_string()), ..self.import.clone() };
+        let further = self.further_shapes.iter().map(|set| ImportOptions {
+            shapes: set.shapes.clone(),
+            dims: set.dims.clone(),
+            ..first.clone()
+        });
+        std::iter::once(first.clone()).chain(further).collect()
+    }
+}
+
+/// Extents of inputs, as [`ImportOptions`] has them.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ShapeSet {
+    pub shapes: BTreeMap<String, Vec<usize>>,
+    pub dims: BTreeMap<String, usize>,
 }
 
 /// Told of each stage: progress, times and dumps.
@@ -143,18 +168,28 @@ pub struct Compilation {
     /// The options that the result depends on.
     pub options: serde_json::Value,
     pub warnings: Vec<String>,
-    /// One line for each rewrite of the graph.
-    pub rewrites: Vec<String>,
     target: &'static dyn Target,
     source_sha256: [u8; 32],
     model: Option<Model>,
+    specializations: Vec<Specialization>,
+    /// In what they differ.
+    extents: Extents,
+    linked: Option<Linked>,
+}
+
+/// What the stages made for one set of shapes.
+#[derive(Default)]
+pub struct Specialization {
+    /// One line for each rewrite of the graph.
+    pub rewrites: Vec<String>,
+    /// What the passes left of the fuel.
+    fuel: Option<u64>,
     graph: Option<Graph>,
     program: Option<Program>,
     decisions: Option<Decisions>,
     realized: Option<Realized>,
     kernels: Vec<codegen::Compiled>,
     codes: Vec<Code>,
-    linked: Option<Linked>,
 }
 
 impl std::fmt::Debug for Compilation {
@@ -163,29 +198,45 @@ impl std::fmt::Debug for Compilation {
     }
 }
 
+impl std::fmt::Debug for Specialization {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Specialization").field("rewrites", &self.rewrites).finish_non_exhaustive()
+    }
+}
+
 impl Compilation {
     pub fn model(&self) -> &Model {
         self.model.as_ref().expect("the model was decoded")
     }
 
+    /// One for each set of shapes: first that of [`Options::import`].
+    pub fn specializations(&self) -> &[Specialization] {
+        &self.specializations
+    }
+
+    /// Of the first set of shapes, as everything that stands for one specialization.
     pub fn graph(&self) -> &Graph {
-        self.graph.as_ref().expect("the model was imported")
+        self.specializations[0].graph()
     }
 
     pub fn program(&self) -> &Program {
-        self.program.as_ref().expect("the graph was lowered")
+        self.specializations[0].program()
     }
 
     pub fn decisions(&self) -> &Decisions {
-        self.decisions.as_ref().expect("the program was decided on")
+        self.specializations[0].decisions()
     }
 
     pub fn realized(&self) -> &Realized {
-        self.realized.as_ref().expect("the decisions were carried out")
+        self.specializations[0].realized()
+    }
+
+    pub fn rewrites(&self) -> &[String] {
+        &self.specializations[0].rewrites
     }
 
     pub fn plan_text(&self) -> String {
-        format!("{}\n", plan::text::print(&self.realized().program, &self.realized().plan).trim_end())
+        self.specializations.iter().map(Specialization::plan_text).collect()
     }
 
     /// Of the target that compiles the kernels.
@@ -199,7 +250,7 @@ impl Compilation {
 
     /// One for each kernel of the realized program, in its order.
     pub fn kernels(&self) -> &[codegen::Compiled] {
-        &self.kernels
+        self.specializations[0].kernels()
     }
 
     pub fn linked(&self) -> &Linked {
@@ -226,61 +277,77 @@ impl Compilation {
             name,
             options: record,
             warnings: Vec::new(),
-            rewrites: Vec::new(),
             target: targets::TARGETS[0],
             source_sha256: [0; 32],
             model: None,
-            graph: None,
-            program: None,
-            decisions: None,
-            realized: None,
-            kernels: Vec::new(),
-            codes: Vec::new(),
+            specializations: Vec::new(),
+            extents: Extents::default(),
             linked: None,
         })
     }
 
     fn import(&mut self, options: &Options) -> Result<()> {
-        let import_options = ImportOptions { name: Some(self.name.clone()), ..options.import.clone() };
-        let (graph, warnings) = import::import(self.model(), &import_options)?;
-        self.warnings.extend(warnings.iter().map(ToString::to_string));
-        self.graph = Some(graph);
+        let imports = options.imports(&self.name);
+        for (index, import) in imports.iter().enumerate() {
+            let place = |error: Error| if index > 0 { error.context(format!("in set {} of shapes", index + 1)) } else { error };
+            let (graph, warnings) = import::import(self.model(), import).map_err(place)?;
+            let warnings = warnings.iter().map(ToString::to_string);
+            let new: Vec<String> = warnings.filter(|warning| !self.warnings.contains(warning)).collect();
+            self.warnings.extend(new);
+            self.specializations.push(Specialization { graph: Some(graph), ..Specialization::default() });
+        }
+        self.extents = self.compare_shapes()?;
         Ok(())
     }
 
     fn run_passes(&mut self, options: &Options, observer: &mut dyn Observer) {
-        let graph = self.graph.take().expect("the model was imported");
-        let mut dump = |pass: &'static str, graph: &Graph| observer.after_pass(pass, graph);
-        let mut pass_options =
-            passes::Options { fuel: options.fuel, verify: options.verify, dump: Some(&mut dump), ..passes::Options::default() };
-        self.graph = Some(passes::run(graph, passes::DEPLOYMENT, &mut pass_options));
-        self.rewrites = pass_options.log;
+        for specialization in &mut self.specializations {
+            let graph = specialization.graph.take().expect("the model was imported");
+            let mut dump = |pass: &'static str, graph: &Graph| observer.after_pass(pass, graph);
+            let mut pass_options = passes::Options {
+                fuel: options.fuel,
+                verify: options.verify,
+                dump: Some(&mut dump),
+                ..passes::Options::default()
+            };
+            specialization.graph = Some(passes::run(graph, passes::DEPLOYMENT, &mut pass_options));
+            specialization.rewrites = pass_options.log;
+            specialization.fuel = pass_options.fuel;
+        }
+    }
+
+    fn lower(&mut self) {
+        for specialization in &mut self.specializations {
+            specialization.program = Some(loops::lower::lower(specialization.graph()));
+        }
     }
 
     fn decide(&mut self, options: &Options) -> Result<()> {
-        let facts = self.facts();
-        let decisions = match options.decisions.clone() {
-            Some(given) => {
-                for (kernel, decision) in &given.kernels {
-                    let target = self.target.name();
-                    ensure!(
-                        decision.target == target,
-                        "the target of kernel '{kernel}' is '{}', not '{target}'",
-                        decision.target
-                    );
-                }
-                given
+        let target = self.target.name();
+        let decisions = if options.decisions.is_empty() {
+            let programs: Vec<&Program> = self.specializations.iter().map(Specialization::program).collect();
+            let fuel: Vec<Option<u64>> = self.specializations.iter().map(|specialization| specialization.fuel).collect();
+            decide::decide(&programs, target, &self.facts(), &fuel)
+        } else {
+            let (given, needed) = (options.decisions.len(), self.specializations.len());
+            ensure!(given == needed, "decisions for {given} sets of shapes are given, there are {needed}");
+            for (kernel, decision) in options.decisions.iter().flat_map(|decisions| &decisions.kernels) {
+                ensure!(decision.target == target, "the target of kernel '{kernel}' is '{}', not '{target}'", decision.target);
             }
-            None => decide::decide(self.program(), self.target.name(), &facts),
+            options.decisions.clone()
         };
-        self.decisions = Some(decisions);
+        for (specialization, decisions) in self.specializations.iter_mut().zip(decisions) {
+            specialization.decisions = Some(decisions);
+        }
         Ok(())
     }
 
     fn realize(&mut self) -> Result<()> {
-        let realized = realize::realize(self.program(), self.decisions())?;
+        let programs: Vec<(&Program, &Decisions)> =
+            self.specializations.iter().map(|one| (one.program(), one.decisions())).collect();
+        let realized = realize::realize_all(&programs)?;
         let vector_bits = self.facts().vector_bytes as usize * 8;
-        for kernel in &realized.program.kernels {
+        for kernel in realized.iter().flat_map(|realized| &realized.program.kernels) {
             for axis in kernel.axes.values().filter(|axis| axis.mode == loops::AxisMode::Vector) {
                 let fits = [8, 16, 32, 64].iter().any(|bits| axis.extent * bits == vector_bits);
                 ensure!(
@@ -292,41 +359,55 @@ impl Compilation {
                 );
             }
         }
-        self.realized = Some(realized);
+        for (specialization, realized) in self.specializations.iter_mut().zip(realized) {
+            specialization.realized = Some(realized);
+        }
         Ok(())
     }
 
     fn codegen(&mut self) {
-        let Realized { program, plan } = self.realized();
-        let facts = self.target.facts(&self.machine.cpu);
-        self.kernels = parallel::map(&program.kernels, |kernel| codegen::kernel(program, &plan.layouts, kernel, &facts));
+        let facts = self.facts();
+        for specialization in &mut self.specializations {
+            let Realized { program, plan } = specialization.realized();
+            specialization.kernels =
+                parallel::map(&program.kernels, |kernel| codegen::kernel(program, &plan.layouts, kernel, &facts));
+        }
     }
 
     fn target(&mut self) {
-        self.codes = parallel::map(&self.kernels, |compiled| self.target.compile(&compiled.kernel, &self.machine.cpu));
+        let (target, cpu) = (self.target, &self.machine.cpu);
+        for specialization in &mut self.specializations {
+            specialization.codes = parallel::map(&specialization.kernels, |compiled| target.compile(&compiled.kernel, cpu));
+        }
     }
 
     fn emit(&mut self) -> Result<()> {
-        let Realized { program, plan } = self.realized();
-        let kernels =
-            program.kernels.iter().zip(&self.kernels).zip(&self.codes).map(|((kernel, compiled), code)| CompiledKernel {
-                name: kernel.name.clone(),
-                origins: kernel.origins.clone(),
-                code: code.clone(),
-                args: compiled.buffers.iter().map(|&buffer| buffer_place(plan.places[buffer])).collect(),
-                extent: compiled.extent as i64,
-            });
+        let extents = &self.extents;
+        let program = &self.realized().program;
+        let ranges = |values: &[i64]| values.iter().map(|&extent| DimRange { min: extent, max: extent }).collect();
+        let specializations = self.specializations.iter().enumerate().map(|(index, specialization)| emit::Specialization {
+            dims: extents.dim_values.get(index).map(|values| ranges(values)).unwrap_or_default(),
+            counts: extents.count_values.get(index).cloned().unwrap_or_default(),
+            ..specialization.compiled()
+        });
+        let ports = |kind, tensors: &[(String, BufferId)], symbols: &[Vec<Option<usize>>]| -> Vec<Port> {
+            let mut ports = ports(&self.name, kind, program, tensors);
+            let all: Vec<&emit::Symbol> = extents.dims.iter().chain(&extents.counts).collect();
+            for (port, symbols) in ports.iter_mut().zip(symbols) {
+                port.set_symbols(symbols.clone(), &all);
+            }
+            ports
+        };
         let model = CompiledModel {
             name: self.name.clone(),
             triple: self.machine.triple.clone(),
             cpu: self.machine.cpu.clone(),
-            inputs: ports(&self.name, "input", program, &program.inputs),
-            outputs: ports(&self.name, "output", program, &program.outputs),
-            kernels: kernels.collect(),
-            weights: plan.weights.clone(),
-            arena_bytes: plan.arena_bytes as u64,
-            arena_lower_bound_bytes: plan.lower_bound_bytes as u64,
-            status_offset: plan.status_offset.map(|offset| offset as u64),
+            inputs: ports("input", &program.inputs, &extents.inputs),
+            outputs: ports("output", &program.outputs, &extents.outputs),
+            dims: extents.dims.clone(),
+            counts: extents.counts.clone(),
+            specializations: specializations.collect(),
+            weights: self.realized().plan.weights.clone(),
             model_sha256: self.source_sha256,
             options_sha256: Sha256::digest(self.options.to_string()).into(),
             options: self.options.clone(),
@@ -342,6 +423,49 @@ impl Compilation {
         Ok(())
     }
 
+    /// In what the sets of shapes differ.
+    fn compare_shapes(&self) -> Result<Extents> {
+        let graphs: Vec<&Graph> = self.specializations.iter().map(Specialization::graph).collect();
+        let mut names = match &self.model {
+            Some(model) => import::declared_dims(model)?,
+            None => BTreeMap::new(),
+        };
+        let mut tensor = |name: &String, values: Vec<graph::ValueId>| emit::extents::Tensor {
+            name: name.clone(),
+            dim_names: names.remove(name).unwrap_or_default(),
+            shapes: graphs.iter().zip(values).map(|(graph, value)| graph.ty(value).shape.clone()).collect(),
+        };
+        let mut all = |of: fn(&Graph) -> &[(String, graph::ValueId)]| -> Vec<emit::extents::Tensor> {
+            let values = |index: usize| graphs.iter().map(|graph| of(graph)[index].1).collect();
+            of(graphs[0]).iter().enumerate().map(|(index, (name, _))| tensor(name, values(index))).collect()
+        };
+        let inputs = all(|graph| &graph.inputs);
+        let outputs = all(|graph| &graph.outputs);
+        let shapes = |tensors: &[emit::extents::Tensor], set: usize| -> Vec<Shape> {
+            tensors.iter().map(|tensor| tensor.shapes[set].clone()).collect()
+        };
+        for set in 1..graphs.len() {
+            for earlier in 0..set {
+                ensure!(
+                    shapes(&inputs, set) != shapes(&inputs, earlier),
+                    "sets {} and {} of shapes are the same",
+                    earlier + 1,
+                    set + 1
+                );
+            }
+            for tensor in inputs.iter().chain(&outputs) {
+                let (rank, first) = (tensor.shapes[set].rank(), tensor.shapes[0].rank());
+                ensure!(
+                    rank == first,
+                    "tensor '{}' has {first} dimensions in the first set of shapes, {rank} in set {}",
+                    tensor.name,
+                    set + 1
+                );
+            }
+        }
+        Ok(emit::extents::extents(&self.name, &inputs, &outputs))
+    }
+
     fn run_from(&mut self, first: Stage, options: &Options, observer: &mut dyn Observer) -> Result<()> {
         for &stage in Stage::ALL.iter().filter(|&&stage| stage >= first) {
             observer.before(stage);
@@ -350,7 +474,7 @@ impl Compilation {
                 Stage::Decode => self.decode(options)?,
                 Stage::Import => self.import(options)?,
                 Stage::Passes => self.run_passes(options, observer),
-                Stage::Lower => self.program = Some(loops::lower::lower(self.graph())),
+                Stage::Lower => self.lower(),
                 Stage::Decide => self.decide(options)?,
                 Stage::Realize => self.realize()?,
                 Stage::Codegen => self.codegen(),
@@ -378,23 +502,8 @@ impl Compilation {
 
     /// Checks what a stage made.
     fn verify(&self, stage: Stage) {
-        let result = match stage {
-            Stage::Decode => Ok(()),
-            Stage::Import | Stage::Passes => graph::verify::verify(self.graph()),
-            Stage::Codegen => {
-                let facts = self.facts();
-                let verify = |compiled: &codegen::Compiled| mcc_kernel::verify::verify(&compiled.kernel, Some(&facts));
-                self.kernels().iter().try_for_each(verify).map_err(Error::new)
-            }
-            Stage::Realize => {
-                let Realized { program, plan } = self.realized();
-                let problems = plan::check::check(program, plan);
-                if problems.is_empty() { loops::verify::verify(program) } else { Err(Error::new(problems.join("\n"))) }
-            }
-            Stage::Lower => loops::verify::verify(self.program()),
-            Stage::Decide | Stage::Target | Stage::Emit => Ok(()),
-        };
-        if let Err(error) = result {
+        let facts = self.facts();
+        if let Err(error) = self.specializations.iter().try_for_each(|specialization| specialization.verify(stage, &facts)) {
             bug!("what stage '{}' made is wrong: {error}\n{}", stage.name(), self.text(stage));
         }
     }
@@ -403,17 +512,100 @@ impl Compilation {
     pub fn text(&self, stage: Stage) -> String {
         match stage {
             Stage::Decode => self.model_text(),
+            Stage::Decide => {
+                let all: Vec<&Decisions> = self.specializations.iter().map(Specialization::decisions).collect();
+                let text =
+                    if let [one] = all[..] { serde_json::to_string_pretty(one) } else { serde_json::to_string_pretty(&all) };
+                text.expect("decisions are plain data") + "\n"
+            }
+            Stage::Emit => self.listing(self.linked().functions.iter().map(|(symbol, code)| (symbol.as_str(), code))),
+            Stage::Target => {
+                let codes = |one: &Specialization| {
+                    self.listing(one.kernels.iter().map(|compiled| compiled.kernel.name.as_str()).zip(&one.codes))
+                };
+                self.specializations.iter().map(codes).collect()
+            }
+            _ => self.specializations.iter().map(|specialization| specialization.text(stage)).collect(),
+        }
+    }
+}
+
+impl Specialization {
+    pub fn graph(&self) -> &Graph {
+        self.graph.as_ref().expect("the model was imported")
+    }
+
+    pub fn program(&self) -> &Program {
+        self.program.as_ref().expect("the graph was lowered")
+    }
+
+    pub fn decisions(&self) -> &Decisions {
+        self.decisions.as_ref().expect("the program was decided on")
+    }
+
+    pub fn realized(&self) -> &Realized {
+        self.realized.as_ref().expect("the decisions were carried out")
+    }
+
+    /// One for each kernel of the realized program, in its order.
+    pub fn kernels(&self) -> &[codegen::Compiled] {
+        &self.kernels
+    }
+
+    fn plan_text(&self) -> String {
+        format!("{}\n", plan::text::print(&self.realized().program, &self.realized().plan).trim_end())
+    }
+
+    fn verify(&self, stage: Stage, facts: &Facts) -> Result<()> {
+        match stage {
+            Stage::Import | Stage::Passes => graph::verify::verify(self.graph()),
+            Stage::Codegen => {
+                let verify = |compiled: &codegen::Compiled| mcc_kernel::verify::verify(&compiled.kernel, Some(facts));
+                self.kernels.iter().try_for_each(verify).map_err(Error::new)
+            }
+            Stage::Realize => {
+                let Realized { program, plan } = self.realized();
+                let problems = plan::check::check(program, plan);
+                if problems.is_empty() { loops::verify::verify(program) } else { Err(Error::new(problems.join("\n"))) }
+            }
+            Stage::Lower => loops::verify::verify(self.program()),
+            Stage::Decode | Stage::Decide | Stage::Target | Stage::Emit => Ok(()),
+        }
+    }
+
+    fn text(&self, stage: Stage) -> String {
+        match stage {
             Stage::Import | Stage::Passes => self.graph().to_string(),
             Stage::Lower => self.program().to_string(),
-            Stage::Decide => {
-                let mut text = serde_json::to_string_pretty(self.decisions()).expect("decisions are plain data");
-                text.push('\n');
-                text
-            }
             Stage::Realize => format!("{}{}", self.realized().program, self.plan_text()),
-            Stage::Codegen => self.kernels().iter().map(|compiled| mcc_kernel::text::print(&compiled.kernel)).collect(),
-            Stage::Target => self.listing(self.kernels.iter().map(|compiled| compiled.kernel.name.as_str()).zip(&self.codes)),
-            Stage::Emit => self.listing(self.linked().functions.iter().map(|(symbol, code)| (symbol.as_str(), code))),
+            Stage::Codegen => self.kernels.iter().map(|compiled| mcc_kernel::text::print(&compiled.kernel)).collect(),
+            Stage::Decode | Stage::Decide | Stage::Target | Stage::Emit => String::new(),
+        }
+    }
+
+    /// What `emit` is given, without the extents that tell it from others.
+    fn compiled(&self) -> emit::Specialization {
+        let Realized { program, plan } = self.realized();
+        let kernels =
+            program.kernels.iter().zip(&self.kernels).zip(&self.codes).map(|((kernel, compiled), code)| CompiledKernel {
+                name: kernel.name.clone(),
+                origins: kernel.origins.clone(),
+                code: code.clone(),
+                args: compiled.buffers.iter().map(|&buffer| buffer_place(plan.places[buffer])).collect(),
+                extent: compiled.extent as i64,
+            });
+        let shapes = |tensors: &[(String, BufferId)]| {
+            tensors.iter().map(|(_, buffer)| program.buffers[*buffer].ty.shape.clone()).collect()
+        };
+        emit::Specialization {
+            dims: Vec::new(),
+            counts: Vec::new(),
+            inputs: shapes(&program.inputs),
+            outputs: shapes(&program.outputs),
+            kernels: kernels.collect(),
+            arena_bytes: plan.arena_bytes as u64,
+            arena_lower_bound_bytes: plan.lower_bound_bytes as u64,
+            status_offset: plan.status_offset.map(|offset| offset as u64),
         }
     }
 }
@@ -446,7 +638,7 @@ pub fn compile(options: &Options, observer: &mut dyn Observer) -> Result<Compila
 pub fn compile_graph(graph: Graph, options: &Options, observer: &mut dyn Observer) -> Result<Compilation> {
     let mut compilation = Compilation::new(options)?;
     compilation.source_sha256 = Sha256::digest(graph.to_string()).into();
-    compilation.graph = Some(graph);
+    compilation.specializations = vec![Specialization { graph: Some(graph), ..Specialization::default() }];
     compilation.run_from(Stage::Passes, options, observer)?;
     Ok(compilation)
 }
@@ -457,6 +649,7 @@ fn ports(model: &str, kind: &str, program: &Program, tensors: &[(String, BufferI
         name: name.clone(),
         c_name,
         ty: program.buffers[*buffer].ty.clone(),
+        symbols: Vec::new(),
     };
     tensors.iter().zip(names).map(port).collect()
 }

@@ -210,6 +210,44 @@ fn errors_say_what_to_do_and_write_nothing() {
     }
 }
 
+/// What is given again is for another set; a run takes the set of its inputs' shapes, at every level.
+#[test]
+fn several_sets_of_shapes_in_one_object() {
+    let folder = folder();
+    let folder = folder.path();
+    succeed(folder, "net.onnx --dim n=3 --dim n=5 --emit header,manifest,decisions");
+    let manifest: serde_json::Value = serde_json::from_slice(&fs::read(folder.join("net.json")).unwrap()).unwrap();
+    assert_eq!(manifest["inputs"][0]["shape"], serde_json::json!([5, 4]));
+    assert_eq!(manifest["dims"][0], serde_json::json!({ "name": "n", "c_name": "n", "min": 3, "max": 5 }));
+    assert_eq!(manifest["specializations"][0]["outputs"]["y"], serde_json::json!([3, 4]));
+    let header = fs::read_to_string(folder.join("net.h")).unwrap();
+    for text in ["n = 3", "typedef struct net_dims", "int64_t n;", "const float *x; /* f32[n,4] */", "const net_dims *dims"] {
+        assert!(header.contains(text), "{header}");
+    }
+    for n in [3, 5] {
+        fs::write(folder.join("x.npy"), npy::write(&Tensor::from_elements(vec![n, 4], &vec![0.5f32; 4 * n]))).unwrap();
+        for level in ["graph", "loops", "kernel", "machine"] {
+            for sets in ["--shape x=5,4 --shape x=3,4", "--dim n=3 --dim n=5 --decisions net.decisions.json"] {
+                let (out, _) = succeed(folder, &format!("run net.onnx {sets} --input x=x.npy --at {level}"));
+                assert!(out.starts_with(&format!("y: f32[{n},4] [0.5, ")), "{level}: {out}");
+            }
+        }
+    }
+    fs::write(folder.join("x.npy"), npy::write(&Tensor::from_elements(vec![4, 4], &[0.5f32; 16]))).unwrap();
+    for (args, message) in [
+        ("run net.onnx --dim n=3 --dim n=5 --input x=x.npy", "none of the 2 sets of shapes"),
+        ("net.onnx --dim n=3 --dim n=5 --dim n=3", "sets 1 and 3 of shapes are the same"),
+        ("net.onnx --shape x=3,4 --shape x=4 --target host", "in set 2 of shapes"),
+        ("net.onnx --dim n=3 --dim n=5 --decisions net.decisions.json --shape x=3,4", "'n' is 3 by --shape, but 5 by --dim"),
+        ("net.onnx --dim n=3 --decisions net.decisions.json", "decisions for 2 sets"),
+    ] {
+        let out = mcc(folder, args);
+        let text = String::from_utf8(out.stderr).unwrap();
+        assert_eq!(out.status.code(), Some(1), "mcc {args}: {text}");
+        assert!(text.contains(message), "mcc {args}: {text}");
+    }
+}
+
 /// Every form of the model gives the same outputs.
 #[test]
 fn runs_at_every_level() {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use mcc::emit::{self, BufferPlace, CompiledKernel, CompiledModel, Linked, Port};
+use mcc::emit::{self, BufferPlace, CompiledKernel, CompiledModel, Linked, Port, Specialization};
 use mcc::tools::exec::Executable;
 use mcc_kernel::{Address, Arch, Builder, Kernel, Op, Operand, Target, Type};
 use mcc_support::{DType, Tensor, TensorType};
@@ -28,7 +28,21 @@ fn elementwise(name: &str, op: Op) -> Kernel {
 }
 
 fn port(name: &str, c_name: &str, dtype: DType, shape: &[usize]) -> Port {
-    Port { name: name.to_string(), c_name: c_name.to_string(), ty: TensorType::new(dtype, shape) }
+    Port { name: name.to_string(), c_name: c_name.to_string(), ty: TensorType::new(dtype, shape), symbols: Vec::new() }
+}
+
+/// The one for all shapes.
+fn specialization(kernels: Vec<CompiledKernel>, arena_bytes: u64) -> Specialization {
+    Specialization {
+        dims: Vec::new(),
+        counts: Vec::new(),
+        inputs: Vec::new(),
+        outputs: Vec::new(),
+        kernels,
+        arena_bytes,
+        arena_lower_bound_bytes: arena_bytes,
+        status_offset: None,
+    }
 }
 
 fn triple_and_cpu(triple: &str) -> (Triple, mcc_kernel::Cpu) {
@@ -62,11 +76,10 @@ fn model(triple: &str) -> Linked {
         cpu,
         inputs: vec![port("x:0", "x", DType::F32, &[2, 4])],
         outputs: vec![port("y", "y", DType::F32, &[8])],
-        kernels: kernels.to_vec(),
+        dims: Vec::new(),
+        counts: Vec::new(),
+        specializations: vec![specialization(kernels.to_vec(), 128)],
         weights: weights.into(),
-        arena_bytes: 128,
-        arena_lower_bound_bytes: 64,
-        status_offset: None,
         model_sha256: [7; 32],
         options: serde_json::json!({}),
         options_sha256: [9; 32],
@@ -221,7 +234,7 @@ fn lld() -> Option<std::path::PathBuf> {
 
 /// Follows the description's distances in a linked file whose first segment, from the file's start, holds code and constants.
 fn check_distances(linked: &Linked, file: &[u8]) {
-    let start = file.windows(8).position(|bytes| bytes == [168, 0, 0, 0, 1, 0, 0, 0]).expect("a description");
+    let start = file.windows(8).position(|bytes| bytes == [176, 0, 0, 0, 1, 0, 0, 0]).expect("a description");
     let follow = |field: usize| {
         let at = start + field;
         at.wrapping_add_signed(i32::from_le_bytes(file[at..at + 4].try_into().unwrap()) as isize)
@@ -283,13 +296,12 @@ fn headers_compile_cleanly() {
             name: "odd".to_string(),
             inputs: ports("input", inputs),
             outputs: ports("output", outputs),
-            kernels: Vec::new(),
+            dims: Vec::new(),
+            counts: Vec::new(),
+            specializations: vec![specialization(Vec::new(), 0)],
             weights: Default::default(),
-            arena_bytes: 0,
-            arena_lower_bound_bytes: 0,
             triple: triple.clone(),
             cpu: cpu.clone(),
-            status_offset: None,
             model_sha256: [0; 32],
             options: serde_json::json!({}),
             options_sha256: [0; 32],

@@ -13,13 +13,19 @@
  *   contents   The arena's are undefined before and after. Elements of 4 and 2 bits lie two or four to a byte, the first in the lowest bits. A bool is a
  *              byte that holds 0 or 1; inputs that hold another value give undefined results. All else is the machine's.
  *   aliasing   Inputs, outputs and arena must not overlap, but inputs may overlap each other. Inputs are never written.
- *   sizes      Tensors are dense, the last dimension innermost. A tensor without elements may be a null pointer.
+ *   sizes      Tensors are dense, the last dimension innermost. A tensor without elements may be a null pointer. Where extents
+ *              are known only at run time, tensors have those of the run; buffers of outputs must hold what mcc_model states,
+ *              but for extents that the caller passes.
  *   stack      NAME_STACK_BYTES is the most that a call takes of the stack of the thread that makes it.
  * Threads. Calls of one model may run at once, each with its own arena and outputs.
  * Floating point. The caller's environment must round to nearest, not flush subnormals to zero or read them as zero, and not
  *   trap (the state in which a C program starts). A call may raise exception flags. On x86 the direction flag is clear.
- * Results. The returned status is one of mcc_status. After an error of the MCC_ERROR_ kind the outputs are undefined; see
- *   MCC_CLAMPED for the one status that leaves results.
+ * Extents. A model may be compiled for several extents of its inputs: mcc_call.dims passes those of the run, one for each
+ *   extent that is not fixed, in the order in which the inputs first have them. Others than the model was compiled for are
+ *   refused with MCC_ERROR_DIMS. Extents of outputs that follow from these in no simple way, or depend on data, are stored to
+ *   mcc_call.counts, in the order in which the outputs first have them.
+ * Results. The returned status is one of mcc_status. After an error of the MCC_ERROR_ kind the outputs are undefined, but
+ *   untouched after MCC_ERROR_DIMS; see MCC_CLAMPED for the one status that leaves results.
  *
  * Versions. Structures begin with their size, so that fields can be added at their ends: the caller states what it knows,
  * and a reader looks only at the fields within. MCC_ABI_VERSION changes when that does not suffice.
@@ -180,8 +186,8 @@ typedef struct mcc_call {
     uint32_t cpu_features;       /* what the CPU has: mcc_cpu_features(), or what is known of it */
     const void *const *inputs;   /* mcc_model.input_count of them, in its order */
     void *const *outputs;        /* mcc_model.output_count of them, in its order */
-    const int64_t *dims;         /* mcc_model.dim_count extents; null where there are none */
-    int64_t *counts;             /* mcc_model.count_count extents, written by the run; null where there are none */
+    const int64_t *dims;         /* mcc_model.dim_count extents; null for the first set compiled for, or the largest of a range */
+    int64_t *counts;             /* mcc_model.count_count extents, written by the run; null where they are not wanted */
     void *arena;                 /* mcc_model.arena_bytes at MCC_ARENA_ALIGN */
     const void *weights;         /* mcc_model.weights_bytes at MCC_ARENA_ALIGN if they were left out of the object; else null */
     mcc_parallel_for parallel_for; /* null: the calling thread does all the work */
@@ -223,8 +229,9 @@ static inline const void *mcc_at(const mcc_offset *field) {
  *   36 offset weights        100 u32    tensor_info_bytes
  *   40 u32    input_count    104 u8[32] model_sha256
  *   44 u32    output_count   136 u8[32] options_sha256
- *   48 offset inputs         168 bytes, align 8
- *   52 offset outputs
+ *   48 offset inputs         168 u32    shape_set_count
+ *   52 offset outputs        172 offset shape_sets → i64[shape_set_count · (dim_count + count_count)]
+ *                            176 bytes, align 8
  *
  * Texts are UTF-8 and end in a zero byte.
  */
@@ -284,6 +291,8 @@ typedef struct mcc_model {
     uint32_t tensor_info_bytes;
     uint8_t model_sha256[32];   /* of the ONNX file */
     uint8_t options_sha256[32]; /* of the options that the result depends on */
+    uint32_t shape_set_count; /* 0: any extents from min to max of their symbols */
+    mcc_offset shape_sets;    /* the extents that may be passed: int64_t[dim_count + count_count] for each set */
 } mcc_model;
 
 static inline const char *mcc_model_name(const mcc_model *model) { return (const char *)mcc_at(&model->name); }

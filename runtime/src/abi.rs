@@ -98,6 +98,8 @@ pub struct Model {
     pub tensor_info_bytes: u32,
     pub model_sha256: [u8; 32],
     pub options_sha256: [u8; 32],
+    pub shape_set_count: u32,
+    pub shape_sets: Offset,
 }
 
 /// Constants, with the name of the header's.

@@ -232,6 +232,14 @@ impl Model {
             .map(move |index| TensorInfo { raw: element(&model.raw.outputs, model.raw.tensor_info_bytes, index), model })
     }
 
+    /// The sets of extents that the model was compiled for, each with one for every symbol of inputs and then of outputs; none where
+    /// any extents between the symbols' ends will do.
+    pub fn shape_sets(&self) -> impl ExactSizeIterator<Item = &'static [i64]> + use<> {
+        let symbols = (self.raw.dim_count + self.raw.count_count) as usize;
+        let sets = table::<i64>(&self.raw.shape_sets, symbols * self.raw.shape_set_count as usize);
+        (0..self.raw.shape_set_count as usize).map(move |set| &sets[set * symbols..][..symbols])
+    }
+
     /// What an arena for [`run`](Self::run) takes: the model's own, and room for what a call points to, so that a run needs no
     /// memory of its own whatever the number of tensors.
     pub fn arena_bytes(&self) -> usize {

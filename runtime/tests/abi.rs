@@ -58,7 +58,9 @@ fn assertions() -> String {
             max_workers,
             tensor_info_bytes,
             model_sha256,
-            options_sha256
+            options_sha256,
+            shape_set_count,
+            shape_sets
         }
     );
     writeln!(out, "CHECK(MCC_ABI_VERSION == {}u);\nCHECK(MCC_ARENA_ALIGN == {}u);", abi::ABI_VERSION, abi::ARENA_ALIGN).unwrap();

@@ -3,8 +3,9 @@
  *     harness [-t THREADS] RECORDS RESULTS
  *
  * The program links any number of models, listed by a generated `models.c`: the array `models` of `model_count` descriptions.
- * RECORDS is a sequence of: u32 number of the model, its i64 dims, its inputs' bytes. RESULTS gets for each record: i32 status,
- * i64 counts, outputs' bytes.
+ * RECORDS is a sequence of: u32 number of the model, its i64 dims, its inputs' bytes for these dims. RESULTS gets for each record:
+ * i32 status, i64 counts, outputs' bytes for dims and counts. Where the run refuses the dims, nothing may have been written, and
+ * RESULTS gets zero counts and no outputs.
  *
  * Every record runs twice, in each of THREADS threads (default 1) at once. Inputs, outputs, arena and stack lie in mappings of
  * their own between inaccessible pages: against those behind in the first run, against those before in the second.
@@ -137,6 +138,42 @@ static size_t element_align(const mcc_tensor_info *tensor) {
     }
 }
 
+static size_t element_bits(const mcc_tensor_info *tensor) {
+    switch (tensor->dtype) {
+    case MCC_F64: case MCC_I64: case MCC_U64: return 64;
+    case MCC_F32: case MCC_I32: case MCC_U32: return 32;
+    case MCC_F16: case MCC_BF16: case MCC_I16: case MCC_U16: return 16;
+    case MCC_I4: case MCC_U4: case MCC_F4E2M1: return 4;
+    case MCC_I2: case MCC_U2: return 2;
+    default: return 8;
+    }
+}
+
+/* Bytes of a tensor; the largest extents where `dims` or `counts` is null. */
+static size_t tensor_bytes(const mcc_model *model, const mcc_tensor_info *tensor, const int64_t *dims, const int64_t *counts) {
+    const int32_t *symbols = mcc_at(&tensor->symbols);
+    size_t elements = 1;
+    for (uint32_t axis = 0; axis < tensor->rank; axis++) {
+        int32_t symbol = symbols ? symbols[axis] : -1;
+        int64_t extent = mcc_tensor_dims(tensor)[axis];
+        if (symbol >= 0 && (uint32_t)symbol < model->dim_count)
+            extent = dims ? dims[symbol] : extent;
+        else if (symbol >= 0)
+            extent = counts ? counts[(uint32_t)symbol - model->dim_count] : extent;
+        if (extent < 0 || extent > mcc_tensor_dims(tensor)[axis])
+            fail("%s has extent %lld of at most %lld", mcc_tensor_name(tensor), (long long)extent, (long long)mcc_tensor_dims(tensor)[axis]);
+        elements *= (size_t)extent;
+    }
+    return (elements * element_bits(tensor) + 7) / 8;
+}
+
+/* Fails where a byte of the buffer from `from` on was written. */
+static void check_rest(const region *r, size_t from, int fill) {
+    for (size_t i = from; i < r->bytes; i++)
+        if (r->data[i] != fill)
+            fail("wrote byte %zu of %s %u, which has %zu", i, r->what, r->index, from);
+}
+
 /* Runs `model` on the dims and inputs at `record` and writes status, counts and outputs to `result`; returns its bytes. */
 static size_t run(const mcc_model *model, const unsigned char *record, unsigned char *result, int second) {
     const void *inputs[model->input_count + 1];
@@ -149,15 +186,16 @@ static size_t run(const mcc_model *model, const unsigned char *record, unsigned 
     memset(counts, fill, sizeof counts);
     for (uint32_t i = 0; i < model->input_count; i++) {
         const mcc_tensor_info *tensor = mcc_model_input(model, i);
-        region *r = place("input", i, tensor->size_bytes, element_align(tensor), at_end, fill);
-        memcpy(r->data, record, tensor->size_bytes);
-        record += tensor->size_bytes;
+        size_t bytes = tensor_bytes(model, tensor, dims, counts);
+        region *r = place("input", i, bytes, element_align(tensor), at_end, fill);
+        memcpy(r->data, record, bytes);
+        record += bytes;
         mprotect(r->map + guard, r->map_bytes - 2 * guard, PROT_READ);
         inputs[i] = r->data;
     }
     for (uint32_t i = 0; i < model->output_count; i++) {
         const mcc_tensor_info *tensor = mcc_model_output(model, i);
-        written[i] = place("output", i, tensor->size_bytes, element_align(tensor), at_end, fill);
+        written[i] = place("output", i, tensor_bytes(model, tensor, dims, NULL), element_align(tensor), at_end, fill);
         outputs[i] = written[i]->data;
     }
     region *arena = place("arena", 0, model->arena_bytes, MCC_ARENA_ALIGN, at_end, fill);
@@ -177,22 +215,38 @@ static size_t run(const mcc_model *model, const unsigned char *record, unsigned 
     unsigned char *at = result;
     memcpy(at, &status, sizeof status);
     at += sizeof status;
+    int refused = status == MCC_ERROR_DIMS;
+    for (uint32_t i = 0; refused && i < model->count_count; i++) {
+        if (counts[i] != (fill == 0xff ? -1 : (int64_t)0xfefefefefefefefe))
+            fail("wrote count %u of a run that it refused", i);
+        counts[i] = 0;
+    }
     memcpy(at, counts, sizeof(int64_t) * model->count_count);
     at += sizeof(int64_t) * model->count_count;
     for (uint32_t i = 0; i < model->output_count; i++) {
         check_surroundings(written[i], fill);
-        memcpy(at, outputs[i], written[i]->bytes);
-        at += written[i]->bytes;
+        size_t bytes = refused ? 0 : tensor_bytes(model, mcc_model_output(model, i), dims, counts);
+        check_rest(written[i], bytes, fill);
+        memcpy(at, outputs[i], bytes);
+        at += bytes;
     }
     release();
     return (size_t)(at - result);
 }
 
-static size_t total(const mcc_model *model, int of_results) {
-    size_t bytes = of_results ? sizeof(int32_t) + sizeof(int64_t) * model->count_count : sizeof(int64_t) * model->dim_count;
-    uint32_t count = of_results ? model->output_count : model->input_count;
-    for (uint32_t i = 0; i < count; i++)
-        bytes += (of_results ? mcc_model_output(model, i) : mcc_model_input(model, i))->size_bytes;
+/* Bytes of a record behind its number, whose dims these are. */
+static size_t record_bytes(const mcc_model *model, const int64_t *dims) {
+    size_t bytes = sizeof(int64_t) * model->dim_count;
+    for (uint32_t i = 0; i < model->input_count; i++)
+        bytes += tensor_bytes(model, mcc_model_input(model, i), dims, NULL);
+    return bytes;
+}
+
+/* The most bytes of a result. */
+static size_t result_bytes_max(const mcc_model *model) {
+    size_t bytes = sizeof(int32_t) + sizeof(int64_t) * model->count_count;
+    for (uint32_t i = 0; i < model->output_count; i++)
+        bytes += mcc_model_output(model, i)->size_bytes;
     return bytes;
 }
 
@@ -209,15 +263,20 @@ static void *work(void *argument) {
             fail("record for model %u of %u", number, model_count);
         const mcc_model *model = models[number];
         running = mcc_model_name(model);
-        size_t bytes = total(model, 0), result_bytes = total(model, 1);
         if (model->abi_version != MCC_ABI_VERSION || model->size < sizeof(mcc_model) || model->arena_align != MCC_ARENA_ALIGN)
             fail("description of version %u and %u bytes", model->abi_version, model->size);
+        int64_t dims[model->dim_count + 1];
+        if (records_bytes - at < sizeof(int64_t) * model->dim_count)
+            fail("RECORDS end within a record");
+        memcpy(dims, records + at, sizeof(int64_t) * model->dim_count);
+        size_t bytes = record_bytes(model, dims), most = result_bytes_max(model);
         if (records_bytes - at < bytes)
             fail("RECORDS end within a record");
-        self->results = realloc(self->results, self->results_bytes + result_bytes);
-        unsigned char *first = self->results + self->results_bytes, *second = malloc(result_bytes);
-        if (run(model, records + at, first, 0) != result_bytes || run(model, records + at, second, 1) != result_bytes)
-            fail("results of another size");
+        self->results = realloc(self->results, self->results_bytes + most);
+        unsigned char *first = self->results + self->results_bytes, *second = malloc(most);
+        size_t result_bytes = run(model, records + at, first, 0);
+        if (run(model, records + at, second, 1) != result_bytes)
+            fail("results of another size in the second run");
         for (size_t i = 0; i < result_bytes; i++)
             if (first[i] != second[i])
                 fail("byte %zu of the results differs between two runs: read memory that it had not written, or left some out", i);

@@ -18,7 +18,7 @@
     .globl MODEL
     .type MODEL, %object
 MODEL:
-    .long 168, 1
+    .long 176, 1
 #if defined(__x86_64__)
     .long 1
 #else
@@ -37,6 +37,7 @@ MODEL:
     .quad 40, 0
     .long 64, 512, 1, 32
     .fill 64, 1, 0
+    .long 0, 0
     .size MODEL, . - MODEL
 input:
     offset x

@@ -133,45 +133,65 @@ pub fn cases() -> Vec<Case> {
     read_json(&folder().join("cases/index.json"))
 }
 
-/// One of the ONNX backend node tests. The `.pb` files hold a TensorProto each (a SequenceProto or OptionalProto where the model
-/// says so), in the order of the model's inputs and outputs.
+/// One of the ONNX backend tests. The `.pb` files hold a TensorProto each (a SequenceProto or OptionalProto where the model says so),
+/// in the order of the model's inputs and outputs.
 #[derive(Clone, Debug)]
-pub struct NodeTest {
+pub struct OnnxTest {
     pub name: String,
     pub model: PathBuf,
-    pub sets: Vec<NodeTestSet>,
+    pub sets: Vec<OnnxTestSet>,
 }
 
 #[derive(Clone, Debug)]
-pub struct NodeTestSet {
+pub struct OnnxTestSet {
     pub inputs: Vec<PathBuf>,
     pub outputs: Vec<PathBuf>,
 }
 
-/// All of them, by name.
-pub fn node_tests() -> Vec<NodeTest> {
-    let subfolders = |path: &Path| -> Vec<PathBuf> {
-        let entries = fs::read_dir(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        let mut paths: Vec<PathBuf> =
-            entries.map(|entry| entry.expect("a folder can be read").path()).filter(|path| path.is_dir()).collect();
-        paths.sort();
-        paths
-    };
+/// What a folder holds, by name.
+fn entries(path: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("a folder can be read").path()).collect();
+    paths.sort();
+    paths
+}
+
+/// Those of one folder, by name.
+fn onnx_tests(kind: &str, prefix: &str) -> Vec<OnnxTest> {
+    let subfolders = |path: &Path| entries(path).into_iter().filter(|path| path.is_dir());
     let files = |folder: &Path, kind: &str| -> Vec<PathBuf> {
         (0..).map(|index| folder.join(format!("{kind}_{index}.pb"))).take_while(|path| path.exists()).collect()
     };
-    let tests = subfolders(&cached("onnx-node"));
+    let tests = subfolders(&cached("onnx-tests").join(kind));
     tests
-        .into_iter()
-        .map(|path| NodeTest {
-            name: path.file_name().expect("a folder has a name").to_string_lossy().into_owned(),
+        .map(|path| OnnxTest {
+            name: format!("{prefix}{}", path.file_name().expect("a folder has a name").to_string_lossy()),
             model: path.join("model.onnx"),
             sets: subfolders(&path)
-                .iter()
-                .map(|set| NodeTestSet { inputs: files(set, "input"), outputs: files(set, "output") })
+                .map(|set| OnnxTestSet { inputs: files(&set, "input"), outputs: files(&set, "output") })
                 .collect(),
         })
         .collect()
+}
+
+/// The tests of single operators.
+pub fn node_tests() -> Vec<OnnxTest> {
+    onnx_tests("node", "")
+}
+
+/// All others, with the folder in the name: small models, models that PyTorch made, and in `light` known models with constant weights,
+/// whose input is not stored.
+pub fn other_onnx_tests() -> Vec<OnnxTest> {
+    let kinds = ["pytorch-converted", "pytorch-operator", "simple"];
+    let mut tests: Vec<_> = kinds.iter().flat_map(|kind| onnx_tests(kind, &format!("{kind}/"))).collect();
+    let models =
+        entries(&cached("onnx-tests").join("light")).into_iter().filter(|path| path.extension().is_some_and(|e| e == "onnx"));
+    tests.extend(models.map(|model| {
+        let name = model.file_stem().expect("a file has a name").to_string_lossy().into_owned();
+        let outputs = vec![model.with_file_name(format!("{name}_output_0.pb"))];
+        OnnxTest { name: format!("light/{name}"), model, sets: vec![OnnxTestSet { inputs: Vec::new(), outputs }] }
+    }));
+    tests
 }
 
 /// Images of digits, as the digit models take them.

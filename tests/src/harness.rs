@@ -34,6 +34,7 @@ pub struct Record {
     /// Extents known only at run time.
     pub dims: Vec<i64>,
     pub inputs: Vec<Tensor>,
+    /// With the extents of this run; none where it is refused.
     pub outputs: Vec<TensorType>,
     /// Number of extents that the run finds.
     pub count_count: usize,

@@ -265,7 +265,8 @@ impl<'b> Generator<'b, '_> {
     fn cast(&mut self, x: Made<'b>) -> Step<'b> {
         let dtype = self.dtype();
         // A small difference may become one of these types' steps.
-        if !x.exact && !(dtype.is_float() && dtype.is_computed_with()) {
+        let is_continuous = dtype.is_float() && dtype.is_computed_with();
+        if !x.exact && !is_continuous {
             return None;
         }
         let is_bitcast = x.exact && self.random.chance(0.3) && dtype != DType::Bool;

@@ -7,7 +7,7 @@ Tools come from apt-get, where that exists and may be used: a C compiler for the
 emulation, npm. All else goes to the cache folder, $MCC_CACHE or ~/.cache/mcc:
 
     venv/       Python packages of requirements.txt
-    onnx-node/  the ONNX backend node tests, as the onnx package ships them
+    onnx-tests/ the ONNX backend tests, as the onnx package ships them
     zoo/        trained models, see tests/data/zoo.json
     mnist/      the MNIST test images
     reference/  what ONNX Runtime computes for the models
@@ -72,15 +72,15 @@ def make_venv(cache):
     return python
 
 
-def link_node_tests(cache, python):
-    code = "import onnx.backend.test, os; print(os.path.join(os.path.dirname(onnx.backend.test.__file__), 'data', 'node'))"
+def link_onnx_tests(cache, python):
+    code = "import onnx.backend.test, os; print(os.path.join(os.path.dirname(onnx.backend.test.__file__), 'data'))"
     target = subprocess.run([python, "-c", code], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
-    link = os.path.join(cache, "onnx-node")
+    link = os.path.join(cache, "onnx-tests")
     if not (os.path.islink(link) and os.readlink(link) == target):
         if os.path.lexists(link):
             os.remove(link)
         os.symlink(target, link)
-    print("onnx-node: %d tests" % len(os.listdir(target)))
+    print("onnx-tests: %d of nodes" % len(os.listdir(os.path.join(target, "node"))))
 
 
 def main():
@@ -94,7 +94,7 @@ def main():
     with open(os.path.join(cache, "lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         python = make_venv(cache)
-        link_node_tests(cache, python)
+        link_onnx_tests(cache, python)
         tools = lambda name, *arguments: run(python, os.path.join(HERE, name), *arguments)
         tools("zoo_fetch.py", "--tests", os.path.join(cache, "zoo"))
         tools("mnist_fetch.py", os.path.join(cache, "mnist"))

@@ -12,6 +12,11 @@ use crate::loops::{AxisId, AxisKind, BufferId, Expr, ExprId, Kernel, Program, Ro
 
 /// Layouts of a fused program; buffers that are not named are row-major.
 pub fn choose(program: &Program, facts: &Facts) -> BTreeMap<String, Layout> {
+    choose_beside(program, facts, BTreeMap::new())
+}
+
+/// As [`choose`], where some constants are packed already.
+pub fn choose_beside(program: &Program, facts: &Facts, mut packed: BTreeMap<String, Layout>) -> BTreeMap<String, Layout> {
     let mut layouts = BTreeMap::new();
     for buffer in channels_last(program) {
         let buffer = &program.buffers[buffer];
@@ -19,7 +24,6 @@ pub fn choose(program: &Program, facts: &Facts) -> BTreeMap<String, Layout> {
         let order: Vec<usize> = [0].into_iter().chain(2..rank).chain([1]).collect();
         layouts.insert(buffer.name.clone(), Layout::permuted(&order));
     }
-    let mut packed = BTreeMap::new();
     for kernel in &program.kernels {
         let nest = Nest::of(kernel, &kernel.body);
         if let Some(reduction) = nest.reduction(kernel) {

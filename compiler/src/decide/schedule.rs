@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use mcc_kernel::Facts;
 
-use super::nest::{Access, Nest, Reduction, Stride, accesses, is_constant, lanes, stride};
+use super::nest::{Access, Nest, Reduction, Stride, accesses, is_constant, lanes, plain_dim, stride};
 use crate::decisions::{Layout, Step};
 use crate::loops::{AxisId, AxisKind, Kernel, Program, Role, Stmt};
 
@@ -101,7 +101,9 @@ impl Tile {
                 let rows = other(None);
                 // A long epilogue is repeated for every accumulator.
                 let most = if expression_count(kernel, reduction.stores.iter().copied()) > LONG { 8 } else { registers };
-                let (count, vectors) = register_tile(rows.map_or(1, extent), possible, registers, most);
+                let panel = operands.iter().find_map(|access| panel_of(program, kernel, layouts, access, axis));
+                let panel = panel.filter(|panel| panel.is_multiple_of(lanes)).map(|panel| panel / lanes);
+                let (count, vectors) = register_tile(rows.map_or(1, extent), possible, panel, registers, most);
                 let rows = rows.map(|rows| (rows, count));
                 Some(Tile { vector, lanes, vectors, rows, columns: None })
             }
@@ -129,7 +131,9 @@ impl Tile {
 
 /// Rows and vectors of the register tile that takes the fewest cycles for a block of this extent, with less code where that is close.
 /// Two multiply-adds and two loads are issued each cycle, and a multiply-add takes four: fewer than eight accumulators wait.
-fn register_tile(rows: usize, vectors: usize, registers: usize, most: usize) -> (usize, usize) {
+///
+/// `panel`: vectors of the panels in which the weights lie already, which a tile then has.
+fn register_tile(rows: usize, vectors: usize, panel: Option<usize>, registers: usize, most: usize) -> (usize, usize) {
     let sizes = |extent: usize, tile: usize| [(tile, extent / tile), (extent % tile, usize::from(!extent.is_multiple_of(tile)))];
     let cost = |&(r, v): &(usize, usize)| {
         let (mut half_cycles, mut accumulators) = (0, 0);
@@ -144,7 +148,22 @@ fn register_tile(rows: usize, vectors: usize, registers: usize, most: usize) -> 
     // Registers hold the accumulators, one operand for each row and each vector, and a scratch.
     let fits = |&(r, v): &(usize, usize)| r * v + r + v < registers && r * v <= most;
     let tiles = (1..=rows.min(registers)).flat_map(|r| (1..=vectors.min(8)).map(move |v| (r, v)));
-    tiles.filter(fits).min_by_key(cost).unwrap_or((1, 1))
+    let tiles = tiles.filter(|&(_, v)| panel.is_none_or(|panel| v == panel));
+    tiles.filter(fits).min_by_key(cost).unwrap_or((1, panel.unwrap_or(1)))
+}
+
+/// Elements of the panels of a constant that is packed for this axis.
+fn panel_of(
+    program: &Program,
+    kernel: &Kernel,
+    layouts: &BTreeMap<String, Layout>,
+    access: &Access,
+    axis: AxisId,
+) -> Option<usize> {
+    let buffer = &program.buffers[access.buffer];
+    let innermost = layouts.get(&buffer.name)?.coordinates.last()?;
+    let along = is_constant(program, access.buffer) && plain_dim(kernel, access, axis) == Some(innermost.dim);
+    innermost.modulo.filter(|_| along && innermost.divide == 1)
 }
 
 /// The number of different expressions that statements evaluate.

@@ -6,7 +6,7 @@ use mcc_runtime::abi;
 
 use super::abi_arch;
 use super::dtype_code;
-use super::model::{CompiledModel, Port};
+use super::model::{CompiledModel, DimRange, Port, Specialization, Symbol};
 
 /// The block, and where in it the distances to the entry function and to the weights go.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -27,6 +27,10 @@ pub fn descriptor(model: &CompiledModel, cpu_features: u32, stack_bytes: u32) ->
         for (index, port) in ports.iter().enumerate() {
             tensor_info(&mut block, first + index * size_of::<abi::TensorInfo>(), port);
         }
+    }
+    let symbols = block.reserve(size_of::<abi::Symbol>() * model.symbols().count());
+    for (index, symbol) in model.symbols().enumerate() {
+        symbol_info(&mut block, symbols + index * size_of::<abi::Symbol>(), symbol);
     }
     let version = concat!("mcc ", env!("CARGO_PKG_VERSION"));
     let texts = [model.name.as_str(), version, &model.triple.to_string(), &model.cpu.name].map(|text| block.text(text));
@@ -54,12 +58,15 @@ pub fn descriptor(model: &CompiledModel, cpu_features: u32, stack_bytes: u32) ->
             block.point(field, first);
         }
     }
-    // No extent is known only at run time.
-    let [dim_count, count_count, symbols] = [0; 3];
-    for value in [dim_count, count_count, symbols, size_of::<abi::Symbol>() as u32] {
-        u32_field(&mut block, value);
+    for count in [model.dims.len(), model.counts.len()] {
+        u32_field(&mut block, count as u32);
     }
-    for value in [model.arena_bytes, model.weights.len() as u64] {
+    let field = u32_field(&mut block, 0);
+    if model.symbols().next().is_some() {
+        block.point(field, symbols);
+    }
+    u32_field(&mut block, size_of::<abi::Symbol>() as u32);
+    for value in [model.arena_bytes(), model.weights.len() as u64] {
         u32_field(&mut block, value as u32);
         u32_field(&mut block, (value >> 32) as u32);
     }
@@ -69,7 +76,16 @@ pub fn descriptor(model: &CompiledModel, cpu_features: u32, stack_bytes: u32) ->
     }
     block.put(at, &model.model_sha256);
     block.put(at + 32, &model.options_sha256);
-    assert_eq!(at + 64 - start, size_of::<abi::Model>(), "every field of mcc_model is written");
+    let sets = shape_sets(model);
+    if !sets.is_empty() {
+        block.put(at + 64, &(model.specializations.len() as u32).to_le_bytes());
+        let values = block.reserve(8 * sets.len());
+        for (index, extent) in sets.iter().enumerate() {
+            block.put(values + 8 * index, &extent.to_le_bytes());
+        }
+        block.point(at + 68, values);
+    }
+    assert_eq!(at + 72 - start, size_of::<abi::Model>(), "every field of mcc_model is written");
     Descriptor { bytes: block.0, call_offset, weights_offset }
 }
 
@@ -86,6 +102,30 @@ fn tensor_info(block: &mut Block, at: usize, port: &Port) {
         block.point(at + 12, dims);
     }
     block.put(at + 16, &(port.ty.size_bytes() as u64).to_le_bytes());
+    if !port.symbols.is_empty() {
+        let symbols = block.reserve(4 * port.ty.rank());
+        for (axis, symbol) in port.symbols.iter().enumerate() {
+            block.put(symbols + 4 * axis, &symbol.map_or(-1, |symbol| symbol as i32).to_le_bytes());
+        }
+        block.point(at + 24, symbols);
+    }
+}
+
+/// The extents of each specialization one after the other; none where one of them is for more than one set.
+fn shape_sets(model: &CompiledModel) -> Vec<i64> {
+    let is_one = |range: &DimRange| range.min == range.max;
+    if !model.specializations.iter().all(|one| one.dims.iter().all(is_one)) {
+        return Vec::new();
+    }
+    let extents = |one: &Specialization| one.dims.iter().map(|range| range.min).chain(one.counts.clone()).collect::<Vec<_>>();
+    model.specializations.iter().flat_map(extents).collect()
+}
+
+fn symbol_info(block: &mut Block, at: usize, symbol: &Symbol) {
+    block.put(at, &symbol.range.min.to_le_bytes());
+    block.put(at + 8, &symbol.range.max.to_le_bytes());
+    let name = block.text(&symbol.name);
+    block.point(at + 16, name);
 }
 
 #[derive(Default)]

@@ -5,10 +5,14 @@ use std::mem::offset_of;
 use mcc_kernel::{Address, Builder, Cond, Kernel, Lane, Op, Type, VReg};
 use mcc_runtime::abi::{ARENA_ALIGN, Call, status};
 
+use super::model::DimRange;
+
 // Fields of `mcc_call` by their offsets: every target has this layout, and so must the host.
 const _: () = assert!(size_of::<usize>() == 8, "the compiler runs on 64-bit hosts");
 const INPUTS: i64 = offset_of!(Call, inputs) as i64;
 const OUTPUTS: i64 = offset_of!(Call, outputs) as i64;
+const DIMS: i64 = offset_of!(Call, dims) as i64;
+const COUNTS: i64 = offset_of!(Call, counts) as i64;
 const ARENA: i64 = offset_of!(Call, arena) as i64;
 /// The size of an `mcc_call` that ends in the last field that models read.
 const USED_BYTES: u64 = ARENA as u64 + 8;
@@ -36,12 +40,24 @@ pub struct KernelCall {
 /// What the entry function does.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct EntryPlan {
-    pub calls: Vec<KernelCall>,
+    /// At least one: the first whose extents fit runs, and the first where the caller passes no extents.
+    pub bodies: Vec<EntryBody>,
+    /// The most that a body takes.
     pub arena_bytes: u64,
     /// Symbol of the packed weights; `None` where no kernel reads any.
     pub weights: Option<String>,
     /// CPU features that the kernels use, as bits of `mcc.h`.
     pub cpu_features: u32,
+}
+
+/// A run for some extents.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct EntryBody {
+    /// Extents that it is for, one for each that the caller passes.
+    pub dims: Vec<DimRange>,
+    /// Extents that it answers.
+    pub counts: Vec<i64>,
+    pub calls: Vec<KernelCall>,
     /// Place in the arena of the `i32` that kernels set when they had to clamp an index, where one does.
     pub status_offset: Option<u64>,
 }
@@ -70,7 +86,7 @@ enum Check {
 
 /// Tests the first of `checks` and, where it holds, goes on to the others and at last to the run; gives the status.
 fn checked(builder: &mut Builder, plan: &EntryPlan, call: VReg, checks: &[Check]) -> VReg {
-    let Some((&check, rest)) = checks.split_first() else { return run(builder, plan, call) };
+    let Some((&check, rest)) = checks.split_first() else { return chosen(builder, plan, call) };
     let (failed, status) = match check {
         Check::Size => {
             let size = load_field(builder, call, offset_of!(Call, size) as i64, Lane::I32);
@@ -106,8 +122,77 @@ fn load_field(builder: &mut Builder, call: VReg, offset: i64, lane: Lane) -> VRe
     builder.load(Type::scalar(lane), Address::new(call, offset), lane.bytes())
 }
 
-fn run(builder: &mut Builder, plan: &EntryPlan, call: VReg) -> VReg {
-    let reads = |wanted: fn(&BufferPlace) -> bool| plan.calls.iter().flat_map(|call| &call.args).any(wanted);
+/// Runs the body that fits the caller's extents; gives the status.
+fn chosen(builder: &mut Builder, plan: &EntryPlan, call: VReg) -> VReg {
+    if plan.bodies.iter().all(|body| body.dims.is_empty()) {
+        return run(builder, plan, &plan.bodies[0], call);
+    }
+    let address = load_field(builder, call, DIMS, Lane::I64);
+    let zero = builder.int(0);
+    let none = builder.cmp(Cond::Eq, address, zero);
+    let which = builder.if_else(
+        none,
+        |builder| vec![builder.int(0)],
+        |builder| {
+            let dims = builder.load_ptr(Address::new(call, DIMS));
+            vec![fitting(builder, &plan.bodies, 0, dims)]
+        },
+    )[0];
+    run_chosen(builder, plan, call, which, 0)
+}
+
+/// The place of the first body from `first` on that is for these extents, or the number of bodies.
+fn fitting(builder: &mut Builder, bodies: &[EntryBody], first: usize, dims: VReg) -> VReg {
+    let Some(body) = bodies.get(first) else { return builder.int(first as i64) };
+    let mut differs = None;
+    for (index, range) in body.dims.iter().enumerate() {
+        let extent = builder.load(Type::I64, Address::new(dims, 8 * index as i64), 8);
+        for (cond, end) in [(Cond::Lt, range.min), (Cond::Gt, range.max)] {
+            let end = builder.int(end);
+            let outside = builder.cmp(cond, extent, end);
+            differs = Some(differs.map_or(outside, |differs| builder.binary(Op::MaskOr, differs, outside)));
+        }
+    }
+    let Some(differs) = differs else { return builder.int(first as i64) };
+    builder.if_else(differs, |builder| vec![fitting(builder, bodies, first + 1, dims)], |builder| vec![builder.int(first as i64)])
+        [0]
+}
+
+/// Runs the body with number `which`, of those from `first` on; gives the status.
+fn run_chosen(builder: &mut Builder, plan: &EntryPlan, call: VReg, which: VReg, first: usize) -> VReg {
+    let Some(body) = plan.bodies.get(first) else {
+        return builder.scalar_const(Lane::I32, status::ERROR_DIMS as u64);
+    };
+    let number = builder.int(first as i64);
+    let is_this = builder.cmp(Cond::Eq, which, number);
+    builder.if_else(
+        is_this,
+        |builder| vec![run(builder, plan, body, call)],
+        |builder| vec![run_chosen(builder, plan, call, which, first + 1)],
+    )[0]
+}
+
+/// Stores the extents of outputs where the caller wants to know them.
+fn store_counts(builder: &mut Builder, body: &EntryBody, call: VReg) {
+    let address = load_field(builder, call, COUNTS, Lane::I64);
+    let zero = builder.int(0);
+    let wanted = builder.cmp(Cond::Ne, address, zero);
+    builder.if_else(
+        wanted,
+        |builder| {
+            let counts = builder.load_ptr(Address::new(call, COUNTS));
+            for (index, &count) in body.counts.iter().enumerate() {
+                let count = builder.int(count);
+                builder.store(count, Address::new(counts, 8 * index as i64), 8);
+            }
+            Vec::new()
+        },
+        |_| Vec::new(),
+    );
+}
+
+fn run(builder: &mut Builder, plan: &EntryPlan, body: &EntryBody, call: VReg) -> VReg {
+    let reads = |wanted: fn(&BufferPlace) -> bool| body.calls.iter().flat_map(|call| &call.args).any(wanted);
     let has_inputs = reads(|place| matches!(place, BufferPlace::Input(_)));
     let has_outputs = reads(|place| matches!(place, BufferPlace::Output(_)));
     let mut pointer = |offset: i64, used: bool| used.then(|| builder.load_ptr(Address::new(call, offset)));
@@ -118,15 +203,18 @@ fn run(builder: &mut Builder, plan: &EntryPlan, call: VReg) -> VReg {
     let bases = Bases { arena, inputs, outputs, weights };
 
     let ok = builder.scalar_const(Lane::I32, status::OK as u64);
-    let status = plan.status_offset.map(|offset| Address::new(arena.expect("the status lies in the arena"), offset as i64));
+    if !body.counts.is_empty() {
+        store_counts(builder, body, call);
+    }
+    let status = body.status_offset.map(|offset| Address::new(arena.expect("the status lies in the arena"), offset as i64));
     if let Some(address) = &status {
         builder.store(ok, address.clone(), 4);
     }
-    let most = plan.calls.iter().map(|call| call.args.len()).max().unwrap_or(0);
+    let most = body.calls.iter().map(|call| call.args.len()).max().unwrap_or(0);
     if most > 0 {
         let slot = builder.slot(8 * most as u32, 16);
         let table = builder.inst(Type::Ptr, Op::SlotAddr(slot), &[]);
-        for call in &plan.calls {
+        for call in &body.calls {
             call_kernel(builder, call, table, &bases);
         }
     }

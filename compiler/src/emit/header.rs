@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use mcc_support::DType;
 
-use super::model::{CompiledModel, Port};
+use super::model::{CompiledModel, Port, Symbol};
 
 /// The text of `NAME.h`, for C11 and C++17.
 pub fn header(model: &CompiledModel, stack_bytes: u32) -> String {
@@ -25,7 +25,7 @@ pub fn header(model: &CompiledModel, stack_bytes: u32) -> String {
     }
     line("#ifdef __cplusplus\nextern \"C\" {\n#endif\n");
     line(&format!("/* What a run needs: an arena at {upper}_ARENA_ALIGN, and stack. */"));
-    line(&format!("#define {upper}_ARENA_BYTES {}", model.arena_bytes));
+    line(&format!("#define {upper}_ARENA_BYTES {}", model.arena_bytes()));
     line(&format!("#define {upper}_ARENA_ALIGN MCC_ARENA_ALIGN"));
     line(&format!("#define {upper}_STACK_BYTES {stack_bytes}\n"));
     for (kind, ports) in [("INPUT", &model.inputs), ("OUTPUT", &model.outputs)] {
@@ -35,13 +35,27 @@ pub fn header(model: &CompiledModel, stack_bytes: u32) -> String {
         }
         line("");
     }
-    line(&tensors_struct(&format!("{name}_inputs"), "const ", &model.inputs));
-    line(&tensors_struct(&format!("{name}_outputs"), "", &model.outputs));
+    line(&tensors_struct(&format!("{name}_inputs"), "const ", &model.inputs, model));
+    line(&tensors_struct(&format!("{name}_outputs"), "", &model.outputs, model));
+    if !model.dims.is_empty() {
+        line(&sets(model));
+        line(&extents_struct(&format!("{name}_dims"), &model.dims));
+    }
+    if !model.counts.is_empty() {
+        line("/* Extents of outputs, which a run tells. */");
+        line(&extents_struct(&format!("{name}_counts"), &model.counts));
+    }
     line("/* Runs the model once; returns one of mcc_status. */");
     line(&format!("int {name}_call(const mcc_call *call);\n"));
     line("/* Describes the model. */");
     line(&format!("extern const mcc_model {name}_model;\n"));
     line("/* Runs the model once on tensors by name; returns one of mcc_status. */");
+    if !model.dims.is_empty() {
+        line("/* `dims` may be null for the first of the extents that it was compiled for. */");
+    }
+    if !model.counts.is_empty() {
+        line("/* `counts` may be null. */");
+    }
     line(&run(name, model));
     line("#ifdef __cplusplus\n}\n#endif\n\n#endif");
     out
@@ -57,21 +71,71 @@ fn macros(prefix: &str, port: &Port) -> String {
     out
 }
 
-fn tensors_struct(name: &str, qualifier: &str, ports: &[Port]) -> String {
+fn tensors_struct(name: &str, qualifier: &str, ports: &[Port], model: &CompiledModel) -> String {
     let mut out = format!("typedef struct {name} {{\n");
     if ports.is_empty() {
         out.push_str("    char none; /* C has no empty structures */\n");
     }
     for port in ports {
         let renamed = if port.name == port.c_name { String::new() } else { format!(", '{}' in the model", comment(&port.name)) };
-        let _ = writeln!(out, "    {qualifier}{} *{}; /* {}{renamed} */", c_type(port.ty.dtype), port.c_name, port.ty);
+        let _ = writeln!(
+            out,
+            "    {qualifier}{} *{}; /* {}{renamed} */",
+            c_type(port.ty.dtype),
+            port.c_name,
+            tensor_type(port, model)
+        );
+    }
+    let _ = writeln!(out, "}} {name};");
+    out
+}
+
+/// `f32[1,3,48,width]`: the names of extents that are known only at run time.
+pub fn tensor_type(port: &Port, model: &CompiledModel) -> String {
+    if port.symbols.is_empty() {
+        return port.ty.to_string();
+    }
+    let symbols: Vec<&Symbol> = model.symbols().collect();
+    let extent =
+        |(dim, symbol): (&usize, &Option<usize>)| symbol.map_or(dim.to_string(), |symbol| symbols[symbol].c_name.clone());
+    let extents: Vec<String> = port.ty.shape.iter().zip(&port.symbols).map(extent).collect();
+    format!("{}[{}]", port.ty.dtype, extents.join(","))
+}
+
+/// What the model was compiled for.
+fn sets(model: &CompiledModel) -> String {
+    let mut out = "/* Extents that the caller passes. The model was compiled for".to_string();
+    for specialization in &model.specializations {
+        let extents = model.dims.iter().zip(&specialization.dims).map(|(symbol, range)| {
+            if range.min == range.max {
+                format!("{} = {}", symbol.c_name, range.min)
+            } else {
+                format!("{} = {} to {}", symbol.c_name, range.min, range.max)
+            }
+        });
+        let _ = write!(out, "\n *   {}", extents.collect::<Vec<_>>().join(", "));
+    }
+    out.push_str("\n * and refuses others with MCC_ERROR_DIMS. Sizes above are the largest. */");
+    out
+}
+
+fn extents_struct(name: &str, symbols: &[Symbol]) -> String {
+    let mut out = format!("typedef struct {name} {{\n");
+    for symbol in symbols {
+        let renamed =
+            if symbol.name == symbol.c_name { String::new() } else { format!(" /* '{}' in the model */", comment(&symbol.name)) };
+        let _ = writeln!(out, "    int64_t {};{renamed}", symbol.c_name);
     }
     let _ = writeln!(out, "}} {name};");
     out
 }
 
 fn run(name: &str, model: &CompiledModel) -> String {
-    let mut out = format!("static inline int {name}_run(const {name}_inputs *in, const {name}_outputs *out, void *arena) {{\n");
+    let dims = if model.dims.is_empty() { String::new() } else { format!("const {name}_dims *dims, ") };
+    let counts = if model.counts.is_empty() { String::new() } else { format!("{name}_counts *counts, ") };
+    let mut out = format!(
+        "static inline int {name}_run(const {name}_inputs *in, const {name}_outputs *out, {dims}{counts}void *arena) {{\n"
+    );
     let mut table = |kind: &str, pointer: &str, variable: &str, ports: &[Port]| {
         if ports.is_empty() {
             let _ = writeln!(out, "    (void){variable};");
@@ -89,8 +153,8 @@ fn run(name: &str, model: &CompiledModel) -> String {
         ("cpu_features", "mcc_cpu_features()"),
         ("inputs", &inputs),
         ("outputs", &outputs),
-        ("dims", "NULL"),
-        ("counts", "NULL"),
+        ("dims", if model.dims.is_empty() { "NULL" } else { "(const int64_t *)dims" }),
+        ("counts", if model.counts.is_empty() { "NULL" } else { "(int64_t *)counts" }),
         ("arena", "arena"),
         ("weights", "NULL"),
         ("parallel_for", "NULL"),

@@ -1,9 +1,10 @@
 //! The manifest: what was compiled, for which machine, and what it takes, as JSON.
 
+use mcc_support::Shape;
 use serde_json::{Value, json};
 
 use super::Sizes;
-use super::model::{CompiledModel, Port};
+use super::model::{CompiledModel, Port, Specialization, Symbol};
 
 /// Grows when a field changes its meaning or goes.
 const SCHEMA_VERSION: u32 = 1;
@@ -11,8 +12,7 @@ const SCHEMA_VERSION: u32 = 1;
 pub fn manifest(model: &CompiledModel, required_features: &[&str], sizes: &Sizes) -> String {
     let ports = |ports: &[Port]| ports.iter().map(port).collect::<Vec<_>>();
     let kernels: Vec<Value> = model
-        .kernels
-        .iter()
+        .kernels()
         .map(|kernel| {
             json!({
                 "name": kernel.name,
@@ -34,6 +34,9 @@ pub fn manifest(model: &CompiledModel, required_features: &[&str], sizes: &Sizes
         "required_features": required_features,
         "inputs": ports(&model.inputs),
         "outputs": ports(&model.outputs),
+        "dims": model.dims.iter().map(symbol).collect::<Vec<_>>(),
+        "counts": model.counts.iter().map(symbol).collect::<Vec<_>>(),
+        "specializations": model.specializations.iter().map(|shapes| specialization(model, shapes)).collect::<Vec<_>>(),
         "arena_bytes": sizes.arena_bytes,
         "arena_align": mcc_runtime::ARENA_ALIGN,
         "arena_lower_bound_bytes": sizes.arena_lower_bound_bytes,
@@ -55,6 +58,26 @@ fn port(port: &Port) -> Value {
         "dtype": port.ty.dtype.name(),
         "shape": port.ty.shape.dims(),
         "size_bytes": port.ty.size_bytes(),
+        "symbols": port.symbols,
+    })
+}
+
+fn symbol(symbol: &Symbol) -> Value {
+    json!({ "name": symbol.name, "c_name": symbol.c_name, "min": symbol.range.min, "max": symbol.range.max })
+}
+
+/// Which shapes it is for, by the names of tensors.
+fn specialization(model: &CompiledModel, specialization: &Specialization) -> Value {
+    let shapes = |ports: &[Port], shapes: &[Shape]| {
+        let pairs = ports.iter().zip(shapes).map(|(port, shape)| (port.name.clone(), json!(shape.dims())));
+        pairs.collect::<serde_json::Map<_, _>>()
+    };
+    json!({
+        "dims": specialization.dims.iter().map(|range| json!([range.min, range.max])).collect::<Vec<_>>(),
+        "counts": specialization.counts,
+        "inputs": shapes(&model.inputs, &specialization.inputs),
+        "outputs": shapes(&model.outputs, &specialization.outputs),
+        "arena_bytes": specialization.arena_bytes,
     })
 }
 

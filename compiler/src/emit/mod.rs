@@ -2,20 +2,21 @@
 
 pub mod descriptor;
 pub mod entry;
+pub mod extents;
 pub mod header;
 pub mod manifest;
 pub mod model;
 pub mod names;
 pub mod object;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use mcc_kernel::{Arch, Code, Cpu, Kernel, Target};
 use mcc_runtime::abi;
 use mcc_support::DType;
 
-pub use entry::{BufferPlace, EntryPlan, KernelCall};
-pub use model::{CompiledKernel, CompiledModel, Port};
+pub use entry::{BufferPlace, EntryBody, EntryPlan, KernelCall};
+pub use model::{CompiledKernel, CompiledModel, DimRange, Port, Specialization, Symbol};
 pub use names::{given_model_name, model_name, tensor_names};
 
 /// What a model takes.
@@ -41,19 +42,25 @@ pub struct Linked {
     pub sizes: Sizes,
 }
 
-/// The entry function, `NAME_call`, where the kernels are functions with these symbols.
+/// The entry function, `NAME_call`, where the kernels of all specializations are functions with these symbols.
 pub fn entry(model: &CompiledModel, symbols: &[String]) -> Kernel {
     let call = |(kernel, symbol): (&CompiledKernel, &String)| KernelCall {
         symbol: symbol.clone(),
         args: kernel.args.clone(),
         extent: kernel.extent,
     };
+    let mut symbols = symbols.iter();
+    let body = |specialization: &Specialization| EntryBody {
+        dims: specialization.dims.clone(),
+        counts: specialization.counts.clone(),
+        calls: specialization.kernels.iter().zip(&mut symbols).map(call).collect(),
+        status_offset: specialization.status_offset,
+    };
     let plan = EntryPlan {
-        calls: model.kernels.iter().zip(symbols).map(call).collect(),
-        arena_bytes: model.arena_bytes,
+        bodies: model.specializations.iter().map(body).collect(),
+        arena_bytes: model.arena_bytes(),
         weights: (!model.weights.is_empty()).then(|| weights_symbol(model)),
         cpu_features: required_bits(&model.cpu),
-        status_offset: model.status_offset,
     };
     entry::entry(&format!("{}_call", model.name), &plan)
 }
@@ -67,10 +74,15 @@ pub fn weights_symbol(model: &CompiledModel) -> String {
 pub fn link(model: CompiledModel, target: &dyn Target) -> Linked {
     let mut functions: Vec<(String, Code)> = Vec::new();
     let mut known: HashMap<&Code, String> = HashMap::new();
-    let mut symbols = Vec::with_capacity(model.kernels.len());
-    for kernel in &model.kernels {
+    let mut symbols = Vec::new();
+    let mut taken = BTreeSet::new();
+    for kernel in model.kernels() {
         let symbol = known.entry(&kernel.code).or_insert_with(|| {
-            let symbol = format!("{}_{}", model.name, kernel.name);
+            // Specializations have kernels of the same name.
+            let name = format!("{}_{}", model.name, kernel.name);
+            let numbered = (2..).map(|number| format!("{name}_{number}"));
+            let mut candidates = std::iter::once(name.clone()).chain(numbered);
+            let symbol = candidates.find(|symbol| taken.insert(symbol.clone())).expect("some number is free");
             functions.push((symbol.clone(), kernel.code.clone()));
             symbol
         });
@@ -79,9 +91,10 @@ pub fn link(model: CompiledModel, target: &dyn Target) -> Linked {
     let entry_kernel = entry(&model, &symbols);
     let entry = target.compile(&entry_kernel, &model.cpu);
     let callee_stack_bytes = functions.iter().map(|(_, code)| code.stack_bytes).max().unwrap_or(0);
+    let lower_bounds = model.specializations.iter().map(|specialization| specialization.arena_lower_bound_bytes);
     let sizes = Sizes {
-        arena_bytes: model.arena_bytes,
-        arena_lower_bound_bytes: model.arena_lower_bound_bytes,
+        arena_bytes: model.arena_bytes(),
+        arena_lower_bound_bytes: lower_bounds.max().unwrap_or(0),
         weights_bytes: model.weights.len() as u64,
         code_bytes: functions.iter().map(|(_, code)| code.bytes.len()).sum::<usize>() as u64 + entry.bytes.len() as u64,
         stack_bytes: entry.stack_bytes + callee_stack_bytes,

@@ -2,10 +2,11 @@
 
 use bytes::Bytes;
 use mcc_kernel::{Code, Cpu};
-use mcc_support::TensorType;
+use mcc_support::{Result, Shape, Tensor, TensorType, ensure};
 use target_lexicon::Triple;
 
 use super::entry::BufferPlace;
+use super::header;
 
 /// An input or output.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -14,7 +15,47 @@ pub struct Port {
     pub name: String,
     /// As in the header.
     pub c_name: String,
+    /// With the largest extents where they are known only at run time.
     pub ty: TensorType,
+    /// For each dimension whose extent is known only at run time, which of [`CompiledModel::dims`] and, behind those,
+    /// [`CompiledModel::counts`] it is. Empty where all extents are fixed.
+    pub symbols: Vec<Option<usize>>,
+}
+
+/// An extent that is known only at run time.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Symbol {
+    /// As the ONNX model has it, else made of the tensor's name and the axis.
+    pub name: String,
+    /// As in the header.
+    pub c_name: String,
+    pub range: DimRange,
+}
+
+/// The extents for which something was compiled, both ends included.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DimRange {
+    pub min: i64,
+    pub max: i64,
+}
+
+/// The model for one set of shapes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Specialization {
+    /// Where the caller's extents are these, it is this that runs: one for each of [`CompiledModel::dims`].
+    pub dims: Vec<DimRange>,
+    /// What it answers: one for each of [`CompiledModel::counts`].
+    pub counts: Vec<i64>,
+    /// Shapes of the model's inputs and outputs.
+    pub inputs: Vec<Shape>,
+    pub outputs: Vec<Shape>,
+    /// In the order in which they run.
+    pub kernels: Vec<CompiledKernel>,
+    pub arena_bytes: u64,
+    /// The most that was live at once, below which no plan comes.
+    pub arena_lower_bound_bytes: u64,
+    /// See [`EntryBody::status_offset`](super::entry::EntryBody::status_offset).
+    pub status_offset: Option<u64>,
 }
 
 /// A kernel with its one call.
@@ -38,18 +79,88 @@ pub struct CompiledModel {
     pub cpu: Cpu,
     pub inputs: Vec<Port>,
     pub outputs: Vec<Port>,
-    /// In the order in which they run.
-    pub kernels: Vec<CompiledKernel>,
+    /// Extents that the caller passes, in the order in which the inputs have them.
+    pub dims: Vec<Symbol>,
+    /// Extents of outputs that the run answers, in the order in which the outputs have them.
+    pub counts: Vec<Symbol>,
+    /// At least one; the first that fits runs, and the first where the caller passes no extents.
+    pub specializations: Vec<Specialization>,
     /// Packed, as the offsets of [`BufferPlace::Weights`] say.
     pub weights: Bytes,
-    pub arena_bytes: u64,
-    /// The most that was live at once, below which no plan comes.
-    pub arena_lower_bound_bytes: u64,
-    /// See [`EntryPlan::status_offset`](super::entry::EntryPlan::status_offset).
-    pub status_offset: Option<u64>,
     pub model_sha256: [u8; 32],
     /// The options that the result depends on, as they are written, and their hash.
     pub options: serde_json::Value,
     pub options_sha256: [u8; 32],
     pub warnings: Vec<String>,
+}
+
+impl CompiledModel {
+    /// What each specialization finds room in.
+    pub fn arena_bytes(&self) -> u64 {
+        self.specializations.iter().map(|specialization| specialization.arena_bytes).max().unwrap_or(0)
+    }
+
+    /// Of all specializations.
+    pub fn kernels(&self) -> impl Iterator<Item = &CompiledKernel> {
+        self.specializations.iter().flat_map(|specialization| &specialization.kernels)
+    }
+
+    /// The extents that the caller passes with these inputs.
+    ///
+    /// # Errors
+    ///
+    /// Inputs that differ from the model's in number or type.
+    pub fn bind(&self, inputs: &[Tensor]) -> Result<Vec<i64>> {
+        ensure!(inputs.len() == self.inputs.len(), "the model has {} inputs, {} are given", self.inputs.len(), inputs.len());
+        let mut extents = vec![-1; self.dims.len()];
+        for (port, tensor) in self.inputs.iter().zip(inputs) {
+            let fits = port.bind(tensor.ty(), &mut extents);
+            ensure!(fits, "input '{}' is {}, given is {}", port.name, header::tensor_type(port, self), tensor.ty());
+        }
+        Ok(extents)
+    }
+
+    /// The extents known only at run time, as ports number them.
+    pub fn symbols(&self) -> impl Iterator<Item = &Symbol> {
+        self.dims.iter().chain(&self.counts)
+    }
+}
+
+impl Port {
+    /// States which of `all` each dimension is; the extents become the largest.
+    pub fn set_symbols(&mut self, symbols: Vec<Option<usize>>, all: &[&Symbol]) {
+        let mut dims = self.ty.shape.to_vec();
+        for (dim, symbol) in dims.iter_mut().zip(&symbols) {
+            *dim = symbol.map_or(*dim, |symbol| all[symbol].range.max as usize);
+        }
+        self.ty.shape = Shape::new(dims);
+        self.symbols = symbols;
+    }
+
+    /// The symbol of a dimension, where it has one.
+    fn symbol(&self, axis: usize) -> Option<usize> {
+        self.symbols.get(axis).copied().flatten()
+    }
+
+    /// Reads the extents of symbols off the type of a tensor, into `extents`, where those that are not known are negative; whether
+    /// the tensor fits.
+    pub fn bind(&self, ty: &TensorType, extents: &mut [i64]) -> bool {
+        let fits = |(axis, (&given, &fixed)): (usize, (&usize, &usize))| match self.symbol(axis) {
+            None => given == fixed,
+            Some(symbol) if extents[symbol] < 0 => {
+                extents[symbol] = given as i64;
+                true
+            }
+            Some(symbol) => extents[symbol] == given as i64,
+        };
+        ty.dtype == self.ty.dtype
+            && ty.rank() == self.ty.rank()
+            && ty.shape.iter().zip(self.ty.shape.iter()).enumerate().all(fits)
+    }
+
+    /// Its type where symbols have these extents.
+    pub fn ty_with(&self, extents: &[i64]) -> TensorType {
+        let extent = |(axis, &fixed): (usize, &usize)| self.symbol(axis).map_or(fixed, |symbol| extents[symbol] as usize);
+        TensorType::new(self.ty.dtype, self.ty.shape.iter().enumerate().map(extent).collect::<Vec<_>>())
+    }
 }

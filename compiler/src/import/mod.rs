@@ -69,6 +69,17 @@ pub fn declared_inputs(model: &Model) -> Result<Vec<(String, Option<DeclaredType
     flatten(model)?.inputs.iter().map(|input| Ok((input.name.clone(), input.declared_type()?))).collect()
 }
 
+/// The names that a model gives to dimensions of its inputs and outputs.
+pub fn declared_dims(model: &Model) -> Result<BTreeMap<String, Vec<Option<String>>>> {
+    let flat = flatten(model)?;
+    let names = flat.inputs.iter().chain(&flat.outputs).map(|value| {
+        let dims = value.declared_type()?.and_then(|declared| declared.dims).unwrap_or_default();
+        let name = |dim| if let DeclaredDim::Symbol(name) = dim { Some(name) } else { None };
+        Ok((value.name.clone(), dims.into_iter().map(name).collect()))
+    });
+    names.collect()
+}
+
 struct Importer<'b> {
     builder: &'b Builder,
     errors: Vec<Error>,

@@ -3,6 +3,7 @@
 use mcc_support::DType;
 
 use super::OpDef;
+use super::conv::per_channel;
 use super::unary::unary;
 use crate::graph::{UnaryFn, Wire};
 
@@ -121,15 +122,19 @@ pub static GELU: OpDef = OpDef {
     },
 };
 
-/// `slope · x` where `x` is negative; the slope broadcasts to `x`.
+/// `slope · x` where `x` is negative; the slope broadcasts to `x`, in opset 6 along the channels.
 pub static PRELU: OpDef = OpDef {
     domain: "",
     name: "PRelu",
-    since: &[7, 9, 16],
+    since: &[6, 7, 9, 16],
     shape_inputs: &[],
     build: |node| {
         let (x, slope) = (node.input(0)?, node.input(1)?);
-        let slope = slope.broadcast(x.shape());
+        let slope = if node.version() < 7 && slope.rank() == 1 && slope.shape()[0] != 1 {
+            per_channel(node, "the slope", slope, x, 1)?
+        } else {
+            slope.broadcast(x.shape())
+        };
         Ok(vec![x.lt(x.like(0.0)).select(x * slope, x)])
     },
 };

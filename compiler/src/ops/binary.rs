@@ -1,6 +1,7 @@
-//! Operators of two and more operands, element by element. From opset 7 on, operands broadcast as numpy's.
+//! Operators of two and more operands, element by element. From opset 7 on, operands broadcast as numpy's; in opset 6, the second
+//! one does where an attribute allows it.
 
-use mcc_support::{DType, Result};
+use mcc_support::{DType, Result, Shape};
 
 use super::{NodeContext, OpDef};
 use crate::graph::{BinaryFn, Wire};
@@ -10,7 +11,7 @@ pub static ALL: &[&OpDef] = &[
     &LESS_OR_EQUAL, &MAX, &MEAN, &MIN, &MOD, &MUL, &OR, &POW, &SUB, &SUM, &WHERE, &XOR,
 ];
 
-/// `binary!(LESS, "Less", [7, 9, 13], any, |a, b| a.lt(b))`, where `any` names the types of the operands.
+/// `binary!(LESS, "Less", [1, 7, 9, 13], any, |a, b| a.lt(b))`, where `any` names the types of the operands.
 macro_rules! binary {
     ($ident:ident, $name:literal, $since:expr, $accepts:ident, |$a:ident, $b:ident| $formula:expr) => {
         pub static $ident: OpDef = OpDef {
@@ -27,7 +28,28 @@ macro_rules! binary {
 }
 
 fn any<'b>(node: &NodeContext<'_, 'b>) -> Result<(Wire<'b>, Wire<'b>)> {
-    Ok((node.input(0)?, node.input(1)?))
+    let (a, b) = (node.input(0)?, node.input(1)?);
+    Ok((a, if node.version() < 7 { aligned(node, a.shape(), b)? } else { b }))
+}
+
+/// Before opset 7: the second operand has the shape of the first, or with `broadcast` that of some of its axes in a row: the last
+/// ones, or those from `axis` on.
+fn aligned<'b>(node: &NodeContext<'_, 'b>, shape: Shape, b: Wire<'b>) -> Result<Wire<'b>> {
+    let attributes = node.attributes();
+    let broadcast = attributes.flag("broadcast", false)?;
+    let part = b.shape();
+    let axis = match attributes.int("axis")? {
+        Some(axis) if broadcast && part.rank() > 0 => node.axis(axis, shape.rank())?,
+        _ => shape.rank().saturating_sub(part.rank()),
+    };
+    let mut dims = part.clone().into_dims();
+    dims.extend(std::iter::repeat_n(1, shape.rank().saturating_sub(axis + part.rank())));
+    let fits = Shape::new(dims.clone()).broadcast(&shape).as_ref() == Some(&shape);
+    if fits && (broadcast || part == shape) {
+        Ok(b.reshape(dims))
+    } else {
+        Err(node.error(format!("an operand of shape {part} does not fit one of shape {shape} in opset {}", node.version())))
+    }
 }
 
 fn logical<'b>(node: &NodeContext<'_, 'b>) -> Result<(Wire<'b>, Wire<'b>)> {
@@ -42,18 +64,18 @@ fn bitwise<'b>(node: &NodeContext<'_, 'b>) -> Result<(Wire<'b>, Wire<'b>)> {
     Ok((a, b))
 }
 
-binary!(ADD, "Add", [7, 13, 14], any, |a, b| a + b);
-binary!(SUB, "Sub", [7, 13, 14], any, |a, b| a - b);
-binary!(MUL, "Mul", [7, 13, 14], any, |a, b| a * b);
-binary!(DIV, "Div", [7, 13, 14], any, |a, b| a / b);
-binary!(EQUAL, "Equal", [7, 11, 13, 19], any, |a, b| a.eq(b));
-binary!(LESS, "Less", [7, 9, 13], any, |a, b| a.lt(b));
+binary!(ADD, "Add", [6, 7, 13, 14], any, |a, b| a + b);
+binary!(SUB, "Sub", [6, 7, 13, 14], any, |a, b| a - b);
+binary!(MUL, "Mul", [6, 7, 13, 14], any, |a, b| a * b);
+binary!(DIV, "Div", [6, 7, 13, 14], any, |a, b| a / b);
+binary!(EQUAL, "Equal", [1, 7, 11, 13, 19], any, |a, b| a.eq(b));
+binary!(LESS, "Less", [1, 7, 9, 13], any, |a, b| a.lt(b));
 binary!(LESS_OR_EQUAL, "LessOrEqual", [12, 16], any, |a, b| a.le(b));
-binary!(GREATER, "Greater", [7, 9, 13], any, |a, b| b.lt(a));
+binary!(GREATER, "Greater", [1, 7, 9, 13], any, |a, b| b.lt(a));
 binary!(GREATER_OR_EQUAL, "GreaterOrEqual", [12, 16], any, |a, b| b.le(a));
-binary!(AND, "And", [7], logical, |a, b| a.and(b));
-binary!(OR, "Or", [7], logical, |a, b| a.binary(BinaryFn::Or, b));
-binary!(XOR, "Xor", [7], logical, |a, b| a.binary(BinaryFn::Xor, b));
+binary!(AND, "And", [1, 7], logical, |a, b| a.and(b));
+binary!(OR, "Or", [1, 7], logical, |a, b| a.binary(BinaryFn::Or, b));
+binary!(XOR, "Xor", [1, 7], logical, |a, b| a.binary(BinaryFn::Xor, b));
 binary!(BITWISE_AND, "BitwiseAnd", [18], bitwise, |a, b| a.and(b));
 binary!(BITWISE_OR, "BitwiseOr", [18], bitwise, |a, b| a.binary(BinaryFn::Or, b));
 binary!(BITWISE_XOR, "BitwiseXor", [18], bitwise, |a, b| a.binary(BinaryFn::Xor, b));
@@ -95,7 +117,7 @@ pub static MOD: OpDef = OpDef {
 pub static POW: OpDef = OpDef {
     domain: "",
     name: "Pow",
-    since: &[7, 12, 13, 15],
+    since: &[1, 7, 12, 13, 15],
     shape_inputs: &[],
     build: |node| {
         let (base, exponent) = any(node)?;

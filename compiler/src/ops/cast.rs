@@ -62,7 +62,7 @@ fn overflows(x: Wire<'_>, format: SmallFloat) -> Wire<'_> {
     }
     // The middle to the next number, if there were one, goes to the even code.
     let middle = magnitude.like(greatest + (greatest - format.decode(format.greatest_code() - 1)) / 2.0);
-    if format.greatest_code() % 2 == 0 { middle.lt(magnitude) } else { middle.le(magnitude) }
+    if format.greatest_code().is_multiple_of(2) { middle.lt(magnitude) } else { middle.le(magnitude) }
 }
 
 pub static CAST: OpDef = OpDef {

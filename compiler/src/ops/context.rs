@@ -49,6 +49,11 @@ impl<'n, 'b> NodeContext<'n, 'b> {
         self.node.outputs.len()
     }
 
+    /// The name of the first output, which no other value of the model has.
+    pub fn first_output(&self) -> &str {
+        self.node.outputs.first().map_or("", String::as_str)
+    }
+
     pub fn wants_output(&self, index: usize) -> bool {
         self.node.outputs.get(index).is_some_and(|name| !name.is_empty())
     }

@@ -11,7 +11,7 @@ pub static ALL: &[&OpDef] = &[&GEMM, &MATMUL];
 pub static GEMM: OpDef = OpDef {
     domain: "",
     name: "Gemm",
-    since: &[7, 9, 11, 13],
+    since: &[6, 7, 9, 11, 13],
     shape_inputs: &[],
     build: |node| {
         let (a, b) = (node.input(0)?, node.input(1)?);
@@ -22,15 +22,24 @@ pub static GEMM: OpDef = OpDef {
         if a.rank() != 2 || b.rank() != 2 {
             return Err(node.error(format!("the operands must be matrices, not {} and {}", a.ty(), b.ty())));
         }
-        if !a.dtype().is_float() && (alpha, beta) != (1.0, 1.0) {
-            return Err(node.error(format!("the factors {alpha} and {beta} of integers are not supported")));
+        if node.version() < 7 {
+            // What it forbids is allowed later on.
+            attributes.ignore("broadcast");
         }
-        let product = times(product(a, b, lhs, rhs, "mn"), alpha);
-        let Some(c) = node.optional(2) else { return Ok(vec![product]) };
+        let mut product = product(a, b, lhs, rhs, "mn");
+        // Factors of integers are floats.
+        let factors = !a.dtype().is_float() && (alpha, beta) != (1.0, 1.0);
+        if factors {
+            product = product.cast(DType::F64);
+        }
+        let product = times(product, alpha);
+        let Some(c) = node.optional(2) else { return Ok(vec![product.cast(a.dtype())]) };
         if c.shape().broadcast(&product.shape()).as_ref() != Some(&product.shape()) {
             return Err(node.error(format!("input 2, a {}, does not broadcast to the product {}", c.ty(), product.ty())));
         }
-        Ok(vec![product + times(c, beta)])
+        let c = if factors { c.cast(DType::F64) } else { c };
+        let sum = product + times(c, beta);
+        Ok(vec![if factors { sum.cast(a.dtype()) } else { sum }])
     },
 };
 

@@ -12,13 +12,17 @@ pub mod context;
 pub mod conv;
 pub mod einsum;
 pub mod gather;
+pub mod linalg;
 pub mod loss;
 pub mod matmul;
+pub mod ngram;
 pub mod norm;
 pub mod pool;
 pub mod quant;
+pub mod random;
 pub mod recurrent;
 pub mod reduce;
+pub mod region;
 pub mod resize;
 pub mod sample;
 pub mod scatter;
@@ -47,7 +51,8 @@ pub struct OpDef {
     /// Empty for the default domain.
     pub domain: &'static str,
     pub name: &'static str,
-    /// Versions of the domain at which it was introduced or changed, ascending: those in force at opset 7 and later.
+    /// Versions of the domain at which it was introduced or changed, ascending: those in force at opset 7 and later,
+    /// and those of opset 6 that differ in how operands broadcast.
     pub since: &'static [i64],
     /// Inputs whose values determine the shape of a result, or the form of the computation: they must be known when the model
     /// is compiled.
@@ -80,6 +85,7 @@ pub static ALL: &[&[&OpDef]] = &[
     conv::ALL, matmul::ALL, einsum::ALL, pool::ALL, reduce::ALL, resize::ALL,
     softmax::ALL, norm::ALL, loss::ALL, attention::ALL, recurrent::ALL,
     quant::ALL, signal::ALL, sample::ALL, state::ALL, selected::ALL,
+    linalg::ALL, ngram::ALL, random::ALL, region::ALL,
 ];
 
 /// An operator of control flow. It holds graphs and is written out by import, so that it has no definition as a formula.

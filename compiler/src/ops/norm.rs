@@ -16,7 +16,7 @@ pub static ALL: &[&OpDef] = &[
 pub static BATCH_NORMALIZATION: OpDef = OpDef {
     domain: "",
     name: "BatchNormalization",
-    since: &[7, 9, 14, 15],
+    since: &[6, 7, 9, 14, 15],
     shape_inputs: &[],
     build: |node| {
         let x = node.input(0)?;
@@ -24,8 +24,11 @@ pub static BATCH_NORMALIZATION: OpDef = OpDef {
         let attributes = node.attributes();
         let epsilon = attributes.float_or("epsilon", 1e-5)?;
         let momentum = attributes.float_or("momentum", 0.9)?;
-        if node.version() < 9 && attributes.int_or("spatial", 1)? != 1 {
-            return Err(node.error("statistics for each place of an image (attribute 'spatial' = 0) are not supported"));
+        if node.version() < 7 && !attributes.flag("is_test", false)? {
+            return Err(node.error("training of a normalization before opset 14 is not supported").help("set its is_test to 1"));
+        }
+        if node.version() < 9 && !attributes.flag("spatial", true)? {
+            return Ok(vec![normalized_places(x, statistics, epsilon)]);
         }
         if node.version() >= 14 && attributes.flag("training_mode", false)? {
             return trained(node, x, statistics, epsilon, momentum);
@@ -36,6 +39,11 @@ pub static BATCH_NORMALIZATION: OpDef = OpDef {
         Ok(vec![node.builder().add(Op::BatchNorm { epsilon }, &operands).cast(x.dtype())])
     },
 };
+
+/// With statistics for each place of an image.
+fn normalized_places<'b>(x: Wire<'b>, [scale, bias, mean, variance]: [Wire<'b>; 4], epsilon: f32) -> Wire<'b> {
+    (x - mean) / (variance + f64::from(epsilon)).sqrt() * scale + bias
+}
 
 fn trained<'b>(
     node: &NodeContext<'_, 'b>,

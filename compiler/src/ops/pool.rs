@@ -3,11 +3,13 @@
 use mcc_support::{DType, Result, Shape, Tensor};
 
 use super::activation::widened;
-use super::spatial::{AutoPad, Slide, auto_pad, positive, slides};
+use super::scatter::{Reduction, scatter};
+use super::spatial::{AutoPad, Slide, auto_pad, pads, positive, slides};
 use super::{NodeContext, OpDef};
 use crate::graph::{BinaryFn, Op, ReduceFn, Window, Wire};
 
-pub static ALL: &[&OpDef] = &[&AVERAGE_POOL, &GLOBAL_AVERAGE_POOL, &GLOBAL_LP_POOL, &GLOBAL_MAX_POOL, &LP_POOL, &MAX_POOL];
+pub static ALL: &[&OpDef] =
+    &[&AVERAGE_POOL, &GLOBAL_AVERAGE_POOL, &GLOBAL_LP_POOL, &GLOBAL_MAX_POOL, &LP_POOL, &MAX_POOL, &MAX_UNPOOL];
 
 /// The windows of a pool along one axis.
 struct Pool {
@@ -89,12 +91,12 @@ fn window(pools: &[Pool]) -> Window {
 pub static AVERAGE_POOL: OpDef = OpDef {
     domain: "",
     name: "AveragePool",
-    since: &[7, 10, 11, 19, 22],
+    since: &[1, 7, 10, 11, 19, 22],
     shape_inputs: &[],
     build: |node| {
         let x = node.input(0)?;
         let pools = pools(node, &x.shape(), 19, 10)?;
-        let include_pad = node.attributes().flag("count_include_pad", false)?;
+        let include_pad = node.version() >= 7 && node.attributes().flag("count_include_pad", false)?;
         Ok(vec![widened(x, |x| x.window(ReduceFn::Sum, window(&pools)) / cell_counts(x, &pools, include_pad))])
     },
 };
@@ -155,6 +157,44 @@ fn whole_places<'b>(x: Wire<'b>, places: Wire<'b>, column_major: bool) -> Wire<'
     let images = builder.iota(DType::I64, [outer[0] * outer[1]], 0) * image.iter().product::<usize>() as f64;
     places + images.reshape(first)
 }
+
+/// Puts the maxima of a pool back to where they came from, among zeros. The indices are places in an input of the least extents that
+/// the pool could have had, whatever extents are wanted.
+pub static MAX_UNPOOL: OpDef = OpDef {
+    domain: "",
+    name: "MaxUnpool",
+    since: &[9, 11, 22],
+    shape_inputs: &[2],
+    build: |node| {
+        let (x, places) = (node.input(0)?, node.input(1)?.cast(DType::I64));
+        let shape = x.shape();
+        if shape.rank() < 3 || places.shape() != shape || !node.attributes().has("kernel_shape") {
+            return Err(node.error(format!("maxima {} and places {} of a pool are unlike", x.ty(), places.ty())));
+        }
+        let rank = shape.rank() - 2;
+        let (kernel, strides) = (positive(node, "kernel_shape", rank)?, positive(node, "strides", rank)?);
+        let mut least = shape.to_vec();
+        for (axis, pads) in pads(node, rank)?.into_iter().enumerate() {
+            let reach = (shape[axis + 2] as i64 - 1) * strides[axis] as i64 + kernel[axis] as i64;
+            least[axis + 2] = node.size("an extent of the result", reach - pads.0 - pads.1)?;
+        }
+        let wanted = match node.optional_ints(2)? {
+            Some(wanted) => {
+                wanted.into_iter().map(|extent| node.size("an extent of the result", extent)).collect::<Result<_>>()?
+            }
+            None => least.clone(),
+        };
+        if wanted.len() != least.len() || least.iter().zip(&wanted).any(|(least, wanted)| least > wanted) {
+            return Err(node.error(format!("the pool had an input of at least {least:?}, which does not fit into {wanted:?}")));
+        }
+        let count = Shape::new(least.clone()).checked_count().unwrap_or(usize::MAX);
+        let zeros = x.like(0.0).broadcast([count]);
+        node.builder().check()?;
+        let result = scatter(node, zeros, places.reshape([shape.count()]), x.reshape([shape.count()]), 0, Reduction::Replace);
+        let missing: Vec<_> = least.iter().zip(&wanted).map(|(least, wanted)| (0, wanted - least)).collect();
+        Ok(vec![result.reshape(least).pad(&missing, x.like(0.0))])
+    },
+};
 
 /// `(Σ |x|^p)^(1/p)`
 fn norm<'b>(x: Wire<'b>, p: i64, sum: impl FnOnce(Wire<'b>) -> Wire<'b>) -> Wire<'b> {

@@ -27,7 +27,9 @@ pub static QUANTIZE_LINEAR: OpDef = OpDef {
         let wanted = if node.version() < 21 { None } else { output_type(node)? };
         let dtype = zero.map(|zero| zero.dtype()).or(wanted).unwrap_or(DType::U8);
         if !is_quantized(dtype) || wanted.is_some_and(|wanted| wanted != dtype) {
-            return Err(node.error(format!("the zero point and the result must be of one integer or small float type, not {dtype}")));
+            return Err(
+                node.error(format!("the zero point and the result must be of one integer or small float type, not {dtype}"))
+            );
         }
         let precision = if node.version() < 23 { None } else { attributes.dtype("precision")? };
         let precision = precision.unwrap_or(if scale.dtype().is_computed_with() { scale.dtype() } else { x.dtype() });
@@ -83,7 +85,9 @@ pub static DEQUANTIZE_LINEAR: OpDef = OpDef {
         let dtype = wanted.unwrap_or(scale.dtype());
         node.expect_dtype(x, "an integer or a small float", is_quantized)?;
         if !dtype.is_computed_with() {
-            return Err(node.error(format!("the result cannot be {dtype}: attribute 'output_dtype' must name a type to compute with")));
+            return Err(
+                node.error(format!("the result cannot be {dtype}: attribute 'output_dtype' must name a type to compute with"))
+            );
         }
         let granularity = Granularity::of(node, x)?;
         let scale = granularity.spread(node, "the scale", scale)?;

@@ -10,14 +10,14 @@ use crate::graph::{BinaryFn, Conv, UnaryFn, Wire};
 pub static ALL: &[&OpDef] = &[&AFFINE_GRID, &COL2IM, &GRID_SAMPLE];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Outside {
+pub(super) enum Outside {
     Zeros,
     Border,
     Reflection,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Mode {
+pub(super) enum Mode {
     Nearest,
     Linear,
     Cubic,
@@ -25,18 +25,18 @@ enum Mode {
 
 /// One spatial axis of the operand.
 #[derive(Clone, Copy)]
-struct Axis {
-    extent: usize,
-    align_corners: bool,
-    outside: Outside,
+pub(super) struct Axis {
+    pub extent: usize,
+    pub align_corners: bool,
+    pub outside: Outside,
 }
 
 /// An element along one axis: its index, its weight, and whether it exists, where that is in question.
 #[derive(Clone, Copy)]
-struct Tap<'b> {
-    index: Wire<'b>,
-    weight: Option<Wire<'b>>,
-    inside: Option<Wire<'b>>,
+pub(super) struct Tap<'b> {
+    pub index: Wire<'b>,
+    pub weight: Option<Wire<'b>>,
+    pub inside: Option<Wire<'b>>,
 }
 
 impl Axis {
@@ -71,8 +71,8 @@ impl Axis {
         Tap { index, weight, inside }
     }
 
-    fn taps<'b>(self, x: Wire<'b>, mode: Mode) -> Vec<Tap<'b>> {
-        let x = self.coordinate(x);
+    /// Around places that count elements.
+    pub fn taps<'b>(self, x: Wire<'b>, mode: Mode) -> Vec<Tap<'b>> {
         if mode == Mode::Nearest {
             return vec![self.tap(self.moved_inside(x.unary(UnaryFn::Round)), None)];
         }
@@ -124,26 +124,35 @@ pub static GRID_SAMPLE: OpDef = OpDef {
             let axis = Axis { extent: shape[at + 2], align_corners, outside };
             // The grid lists the innermost axis first.
             let coordinate = grid.slice_axis(axes + 1, axes - 1 - at, 1);
-            axis.taps(coordinate.cast(if grid.dtype() == DType::F64 { DType::F64 } else { DType::F32 }), mode)
+            let coordinate = coordinate.cast(if grid.dtype() == DType::F64 { DType::F64 } else { DType::F32 });
+            axis.taps(axis.coordinate(coordinate), mode)
         };
         let taps: Vec<Vec<Tap<'_>>> = (0..axes).map(axis).collect();
-        let sampled = |x| sampled(x, &taps, &places);
+        let images = node.builder().iota(DType::I64, [places[0]], 0);
+        let sampled = |x| sampled(x, images, &taps, &places[1..=axes], |sum, term| sum + term);
         Ok(vec![if mode == Mode::Nearest { sampled(x) } else { widened(x, sampled) }])
     },
 };
 
-/// Sums of the elements at every combination of taps along the axes.
-fn sampled<'b>(x: Wire<'b>, taps: &[Vec<Tap<'b>>], places: &Shape) -> Wire<'b> {
-    let (builder, shape) = (x.builder(), x.shape());
+/// The weighted elements of `x [batch, channels, space…]` at every combination of taps along the axes of space, combined. The taps
+/// have shape `[n, out…, 1]` or broadcast to it, and `images [n]` says in which image each lies: `[n, channels, out…]`.
+pub(super) fn sampled<'b>(
+    x: Wire<'b>,
+    images: Wire<'b>,
+    taps: &[Vec<Tap<'b>>],
+    out: &[usize],
+    combine: impl Fn(Wire<'b>, Wire<'b>) -> Wire<'b>,
+) -> Wire<'b> {
+    let shape = x.shape();
     let (batch, channels, image) = (shape[0], shape[1], shape[2..].iter().product::<usize>());
     // Rows of channels, so that one index serves them all.
     let rows = x.reshape([batch, channels, image]).transpose(&[0, 2, 1]).reshape([batch * image, channels]);
-    let out = &places[1..places.rank() - 1];
     let counts: Shape = taps.iter().map(Vec::len).collect();
-    let mut first = vec![1; places.rank()];
-    first[0] = batch;
-    let images = (builder.iota(DType::I64, [batch], 0) * image as f64).reshape(first);
-    let mut sum: Option<Wire<'b>> = None;
+    let count = images.shape().count();
+    let mut first = vec![1; out.len() + 2];
+    first[0] = count;
+    let images = (images * image as f64).reshape(first);
+    let mut result: Option<Wire<'b>> = None;
     counts.for_each_index(|choice| {
         let (mut index, mut weight, mut inside) = (None::<Wire<'b>>, None::<Wire<'b>>, None::<Wire<'b>>);
         for (axis, &at) in choice.iter().enumerate() {
@@ -153,14 +162,14 @@ fn sampled<'b>(x: Wire<'b>, taps: &[Vec<Tap<'b>>], places: &Shape) -> Wire<'b> {
             inside = tap.inside.map(|here| inside.map_or(here, |inside| inside.and(here)));
         }
         let index = index.expect("there is an axis") + images;
-        let pixels = rows.gather(index.reshape([&[batch], out].concat()), 0);
+        let pixels = rows.gather(index.reshape([&[count], out].concat()), 0);
         let pixels = inside.map_or(pixels, |inside| inside.select(pixels, pixels.like(0.0)));
         let term = weight.map_or(pixels, |weight| pixels * weight.cast(pixels.dtype()));
-        sum = Some(sum.map_or(term, |sum| sum + term));
+        result = Some(result.map_or(term, |result| combine(result, term)));
     });
     let axes = out.len();
     let order: Vec<usize> = [0, axes + 1].into_iter().chain(1..=axes).collect();
-    sum.expect("there is a tap").transpose(&order)
+    result.expect("there is a tap").transpose(&order)
 }
 
 /// The places that affine maps make of an even grid from −1 to 1.

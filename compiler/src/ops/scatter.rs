@@ -11,7 +11,7 @@ pub static ALL: &[&OpDef] = &[&SCATTER, &SCATTER_ELEMENTS, &SCATTER_ND, &TENSOR_
 
 /// What becomes of an element and the updates for it.
 #[derive(Clone, Copy)]
-enum Reduction {
+pub(super) enum Reduction {
     /// The last update replaces it.
     Replace,
     Combine(ReduceFn),
@@ -36,7 +36,7 @@ impl Reduction {
 
 /// `data [rows…, n, s…]` changed by `updates [rows…, m, s…]` at `places [rows…, m]` of axis `axis`, which count up from 0; one that
 /// is not below `n` changes nothing.
-fn scatter<'b>(
+pub(super) fn scatter<'b>(
     node: &NodeContext<'_, 'b>,
     data: Wire<'b>,
     places: Wire<'b>,

@@ -6,9 +6,8 @@ use mcc_support::{DType, Result, Shape, Tensor, TensorType};
 use super::{NodeContext, OpDef};
 use crate::graph::Wire;
 
-pub static ALL: &[&OpDef] = &[
-    &DEPTH_TO_SPACE, &DROPOUT, &EXPAND, &FLATTEN, &IDENTITY, &RESHAPE, &SPACE_TO_DEPTH, &SQUEEZE, &TILE, &TRANSPOSE, &UNSQUEEZE,
-];
+pub static ALL: &[&OpDef] =
+    &[&DEPTH_TO_SPACE, &EXPAND, &FLATTEN, &IDENTITY, &RESHAPE, &SPACE_TO_DEPTH, &SQUEEZE, &TILE, &TRANSPOSE, &UNSQUEEZE];
 
 pub static IDENTITY: OpDef = OpDef {
     domain: "",
@@ -16,32 +15,6 @@ pub static IDENTITY: OpDef = OpDef {
     since: &[1, 13, 14, 16, 19, 21, 23, 24, 25],
     shape_inputs: &[],
     build: |node| Ok(vec![node.input(0)?]),
-};
-
-/// The identity, with a mask that keeps everything: models are compiled for inference.
-pub static DROPOUT: OpDef = OpDef {
-    domain: "",
-    name: "Dropout",
-    since: &[7, 10, 12, 13, 22],
-    shape_inputs: &[1, 2],
-    build: |node| {
-        let x = node.input(0)?;
-        if node.version() < 12 {
-            node.attributes().ignore("ratio");
-        } else {
-            node.attributes().ignore("seed");
-            node.optional(1);
-            let training = node.optional_constant(2)?.is_some_and(|flag| flag.numbers().any(|number| number.as_f64() != 0.0));
-            let ratio = if training { node.optional_constant(1)?.map_or(0.5, |ratio| ratio.number(0).as_f64()) } else { 0.0 };
-            if ratio != 0.0 {
-                let help = "set its training_mode to false, or export the model for inference";
-                return Err(node.error("Dropout in training mode is not supported").help(help));
-            }
-        }
-        let dtype = if node.version() < 10 { x.dtype() } else { DType::Bool };
-        let mask = if node.wants_output(1) { Some(fill(node, dtype, x.shape(), Number::Int(1))) } else { None };
-        Ok([Some(x), mask].into_iter().flatten().collect())
-    },
 };
 
 /// A tensor of one number.

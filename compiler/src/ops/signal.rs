@@ -2,13 +2,13 @@
 
 use std::f64::consts::TAU;
 
-use mcc_support::{Result, Tensor};
+use mcc_support::{DType, Result, Tensor};
 
 use super::activation::widened;
 use super::{NodeContext, OpDef};
-use crate::graph::{Conv, Wire};
+use crate::graph::{Conv, UnaryFn, Wire};
 
-pub static ALL: &[&OpDef] = &[&DFT, &STFT];
+pub static ALL: &[&OpDef] = &[&DFT, &MEL_WEIGHT_MATRIX, &STFT];
 
 /// A discrete Fourier transform of `length` samples. Numbers have two parts, real and imaginary, or only the real one.
 struct Transform {
@@ -146,3 +146,42 @@ pub static STFT: OpDef = OpDef {
         })])
     },
 };
+
+/// For each frequency of a spectrum, its share in each of the bands: triangles that are evenly spaced on the mel scale.
+pub static MEL_WEIGHT_MATRIX: OpDef = OpDef {
+    domain: "",
+    name: "MelWeightMatrix",
+    since: &[17],
+    shape_inputs: &[0, 1],
+    build: |node| {
+        let bands = node.size("the number of bands", node.constant_int(0)?)?;
+        let length = node.size("the length of the transform", node.constant_int(1)?)?;
+        let scalar = |index: usize| -> Result<_> {
+            let wire = node.optional_scalar(index)?.ok_or_else(|| node.error(format!("input {index} is missing")))?;
+            Ok(wire.cast(DType::F64))
+        };
+        let edges = [scalar(2)?, scalar(3)?, scalar(4)?];
+        let dtype = node.attributes().dtype("output_datatype")?.unwrap_or(DType::F32);
+        Ok(vec![mel_weights(bands, length, edges).cast(dtype)])
+    },
+};
+
+fn mel_weights(bands: usize, length: usize, [rate, low, high]: [Wire<'_>; 3]) -> Wire<'_> {
+    fn mel(frequency: Wire<'_>) -> Wire<'_> {
+        // The constants of the scale cancel out; what remains of `2595 log10(1 + f / 700)` is the logarithm.
+        (frequency / 700.0 + 1.0).log()
+    }
+    fn ratio<'b>(part: Wire<'b>, whole: Wire<'b>) -> Wire<'b> {
+        part / whole.max(whole.like(1.0))
+    }
+    let builder = rate.builder();
+    let step = (mel(high) - mel(low)) / (bands as f64 + 2.0);
+    let edges = ((builder.iota(DType::F64, [bands + 2], 0) * step + mel(low)).exp() - 1.0) * 700.0;
+    let edges = (edges * (length as f64 + 1.0) / rate).unary(UnaryFn::Floor);
+    let [left, centre, right] = [0, 1, 2].map(|first| edges.slice_axis(0, first, bands));
+    let place = builder.iota(DType::F64, [length / 2 + 1, 1], 0);
+    let rising = left.le(place).and(place.le(centre)).select(ratio(place - left, centre - left), place.like(0.0));
+    let rising = left.eq(centre).and(place.eq(centre)).select(place.like(1.0), rising);
+    let falling = centre.le(place).and(place.lt(right));
+    falling.select(ratio(right - place, right - centre), rising)
+}

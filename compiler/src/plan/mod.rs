@@ -16,6 +16,7 @@ use mcc_support::EntityMap;
 use crate::decisions::Layout;
 use crate::loops::{Buffer, BufferId, Program, Role};
 use live::Live;
+use pack::Weights;
 
 /// Alignment of every offset: that of the arena and of the weights.
 pub const ALIGN_BYTES: usize = 64;
@@ -49,15 +50,23 @@ pub struct MemoryPlan {
     pub lower_bound_bytes: usize,
     /// Offset of the `i32` that a run sets when it had to clamp an index, where a kernel has such indices.
     pub status_offset: Option<usize>,
-    /// Constants as their layouts say, in the order in which kernels first read them.
+    /// Constants as their layouts say, in the order in which kernels first read them; those of all programs that were planned
+    /// together.
     pub weights: Bytes,
 }
 
 /// Plans the buffers of a program, which lie as `layouts` say.
 pub fn plan(program: &Program, layouts: &EntityMap<BufferId, Layout>) -> MemoryPlan {
+    let mut weights = Weights::default();
+    let plan = plan_with(program, layouts, &mut weights);
+    MemoryPlan { weights: weights.finish(), ..plan }
+}
+
+/// As [`plan`], with constants beside those of other programs: `weights` is to be put into the plan when all are planned.
+pub fn plan_with(program: &Program, layouts: &EntityMap<BufferId, Layout>, weights: &mut Weights) -> MemoryPlan {
     let lives = live::lives(program);
     let mut places = EntityMap::filled(program.buffers.len(), Place::Unused);
-    let weights = pack::pack_constants(program, layouts, &mut places);
+    pack::pack_constants(program, layouts, &mut places, weights);
     let status_offset = program.buffers.values().any(|buffer| buffer.role == Role::Status).then_some(0);
     let header_bytes = if status_offset.is_some() { ALIGN_BYTES } else { 0 };
 
@@ -93,7 +102,7 @@ pub fn plan(program: &Program, layouts: &EntityMap<BufferId, Layout>) -> MemoryP
         arena_bytes: header_bytes + placed.size_bytes,
         lower_bound_bytes: header_bytes + place::largest_live_set(&blocks),
         status_offset,
-        weights: weights.into(),
+        weights: Bytes::new(),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use bytes::Bytes;
 use mcc_support::tensor::packed_code;
 use mcc_support::{DType, EntityMap, Tensor};
 
@@ -53,15 +54,40 @@ fn copy_element(dtype: DType, from: &[u8], at: usize, into: &mut [u8], to: usize
     }
 }
 
-/// Lays the constants that kernels read out in the order in which they first do; equal bytes are there once.
+/// The packed constants of one object, which may be for several programs. Equal bytes are there once.
+#[derive(Clone, Debug, Default)]
+pub struct Weights {
+    bytes: Vec<u8>,
+    /// Places of constants by their size: those of one size are compared.
+    known: HashMap<usize, Vec<usize>>,
+}
+
+impl Weights {
+    pub fn finish(self) -> Bytes {
+        self.bytes.into()
+    }
+
+    /// The offset of these bytes, which are added where they are not there.
+    fn place(&mut self, packed: &[u8]) -> usize {
+        let same_size = self.known.entry(packed.len()).or_default();
+        if let Some(offset) = same_size.iter().copied().find(|&offset| self.bytes[offset..][..packed.len()] == *packed) {
+            return offset;
+        }
+        let offset = self.bytes.len().next_multiple_of(ALIGN_BYTES);
+        self.bytes.resize(offset, 0);
+        self.bytes.extend_from_slice(packed);
+        same_size.push(offset);
+        offset
+    }
+}
+
+/// Lays the constants that kernels read out in the order in which they first do.
 pub fn pack_constants(
     program: &Program,
     layouts: &EntityMap<BufferId, Layout>,
     places: &mut EntityMap<BufferId, Place>,
-) -> Vec<u8> {
-    let mut weights: Vec<u8> = Vec::new();
-    // Places of constants by their size: those of one size are compared.
-    let mut known: HashMap<usize, Vec<usize>> = HashMap::new();
+    weights: &mut Weights,
+) {
     for kernel in &program.kernels {
         for buffer in sites::accesses(kernel).0 {
             let Role::Constant(tensor) = &program.buffers[buffer].role else { continue };
@@ -69,21 +95,9 @@ pub fn pack_constants(
                 continue;
             }
             let packed = pack(tensor, &layouts[buffer]);
-            let same_size = known.entry(packed.len()).or_default();
-            let offset = match same_size.iter().copied().find(|&offset| weights[offset..][..packed.len()] == packed) {
-                Some(offset) => offset,
-                None => {
-                    let offset = weights.len().next_multiple_of(ALIGN_BYTES);
-                    weights.resize(offset, 0);
-                    weights.extend_from_slice(&packed);
-                    same_size.push(offset);
-                    offset
-                }
-            };
-            places[buffer] = Place::Weights { offset, size_bytes: packed.len() };
+            places[buffer] = Place::Weights { offset: weights.place(&packed), size_bytes: packed.len() };
         }
     }
-    weights
 }
 
 #[cfg(test)]

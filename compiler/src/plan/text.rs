@@ -58,14 +58,5 @@ fn layout_text(layout: &Layout, rank: usize) -> String {
     if *layout == Layout::row_major(rank) {
         return String::new();
     }
-    let coordinates: Vec<String> = layout
-        .coordinates
-        .iter()
-        .map(|coordinate| {
-            let divide = if coordinate.divide == 1 { String::new() } else { format!("/{}", coordinate.divide) };
-            let modulo = coordinate.modulo.map_or(String::new(), |modulo| format!("%{modulo}"));
-            format!("{}{divide}{modulo}", coordinate.dim)
-        })
-        .collect();
-    format!("{{{}}}", coordinates.join(", "))
+    format!("{{{layout}}}")
 }

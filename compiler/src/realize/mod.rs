@@ -10,6 +10,7 @@ use mcc_support::{EntityMap, Result, bail, ensure};
 use crate::decisions::{Decisions, Layout};
 use crate::loops::sites;
 use crate::loops::{BufferId, Kernel, Program, Role};
+use crate::plan::pack::Weights;
 use crate::plan::{self, MemoryPlan};
 
 /// A program as decided: fused, in order, scheduled; and where its buffers live.
@@ -21,6 +22,21 @@ pub struct Realized {
 
 /// Carries out decisions on a lowered program. Errors are of decisions that do not fit it.
 pub fn realize(program: &Program, decisions: &Decisions) -> Result<Realized> {
+    let mut realized = realize_all(&[(program, decisions)])?;
+    Ok(realized.remove(0))
+}
+
+/// Carries out decisions on each of several programs, whose constants are packed together: equal ones are there once.
+pub fn realize_all(programs: &[(&Program, &Decisions)]) -> Result<Vec<Realized>> {
+    let mut weights = Weights::default();
+    let realize = |&(program, decisions): &(&Program, &Decisions)| realize_with(program, decisions, &mut weights);
+    let mut realized = programs.iter().map(realize).collect::<Result<Vec<_>>>()?;
+    let weights = weights.finish();
+    realized.iter_mut().for_each(|realized| realized.plan.weights = weights.clone());
+    Ok(realized)
+}
+
+fn realize_with(program: &Program, decisions: &Decisions, weights: &mut Weights) -> Result<Realized> {
     let mut program = ordered(fuse::fuse(program, &decisions.fusions)?, &decisions.order)?;
     for kernel in &mut program.kernels {
         if let Some(decision) = decisions.kernels.get(&kernel.name) {
@@ -34,7 +50,7 @@ pub fn realize(program: &Program, decisions: &Decisions) -> Result<Realized> {
         );
     }
     let layouts = layouts(&program, &decisions.layouts)?;
-    let plan = plan::plan(&program, &layouts);
+    let plan = plan::plan_with(&program, &layouts, weights);
     Ok(Realized { program, plan })
 }
 

@@ -8,7 +8,7 @@ use mcc_support::tensor::Number;
 use mcc_support::{DType, Error, Result, Shape, Tensor, TensorType, bail, ensure};
 
 use crate::decisions::Decisions;
-use crate::driver::{Options, Stage};
+use crate::driver::{Options, ShapeSet, Stage};
 use crate::import::declared_inputs;
 use crate::npy;
 use crate::onnx::{DeclaredDim, DeclaredType, Model};
@@ -113,10 +113,11 @@ pub struct BuildArgs {
     /// The CPU to compile for, with single features after + signs [default: x86-64-v3 or armv8-a]
     #[arg(long, value_name = "NAME")]
     pub cpu: Option<String>,
-    /// Fix the shape of an input
+    /// Fix the shape of an input. Given again for the same input, for further sets of shapes in the same object, of which a
+    /// run takes the one that fits; what is given once holds in every set
     #[arg(long, value_name = "INPUT=1,3,224,224", value_parser = shape)]
     pub shape: Vec<(String, Vec<usize>)>,
-    /// Fix the extent of a dimension that the model names
+    /// Fix the extent of a dimension that the model names; again for further sets, as --shape
     #[arg(long, value_name = "NAME=EXTENT", value_parser = dim)]
     pub dim: Vec<(String, usize)>,
     /// Make an input a constant: of numbers, as 1 or 0.5,0.5 or of a .npy file
@@ -293,11 +294,12 @@ impl BuildArgs {
         options.cpu.clone_from(&self.cpu);
         options.fuel = self.fuel;
         options.verify = self.verify;
-        options.decisions = self.decisions.as_deref().map(read_decisions).transpose()?;
+        options.decisions = self.decisions.as_deref().map(read_decisions).transpose()?.unwrap_or_default();
         options.files.extend(self.decisions.clone());
         options.files.extend(self.constant.iter().filter(|(_, value)| is_file(value)).map(|(_, file)| PathBuf::from(file)));
-        unique("shape", &self.shape, &mut options.import.shapes)?;
-        unique("dim", &self.dim, &mut options.import.dims)?;
+        let mut sets = self.shape_sets()?;
+        let ShapeSet { shapes, dims } = sets.remove(0);
+        (options.import.shapes, options.import.dims, options.further_shapes) = (shapes, dims, sets);
         if !self.constant.is_empty() {
             let declared: BTreeMap<String, Option<DeclaredType>> = declared_inputs(&Model::open(model)?)?.into_iter().collect();
             let constants = self.constant.iter().map(|(name, value)| {
@@ -317,15 +319,60 @@ impl BuildArgs {
     }
 }
 
+impl BuildArgs {
+    /// The sets of shapes, at least one. What is given once holds in each; what is given several times, in one after the other.
+    fn shape_sets(&self) -> Result<Vec<ShapeSet>> {
+        let (shapes, dims) = (grouped(&self.shape), grouped(&self.dim));
+        let counts = shapes.values().map(Vec::len).chain(dims.values().map(Vec::len));
+        let count = counts.max().unwrap_or(1);
+        let wrong = |option: &str, name: &str, given: usize| {
+            Error::new(format!("--{option} is given {given} times for '{name}', but there are {count} sets of shapes"))
+                .help("give it once for all sets, or once for each")
+        };
+        for (name, values) in &shapes {
+            ensure_count(values.len(), count, || wrong("shape", name, values.len()))?;
+        }
+        for (name, values) in &dims {
+            ensure_count(values.len(), count, || wrong("dim", name, values.len()))?;
+        }
+        let set = |index| ShapeSet { shapes: at(&shapes, index), dims: at(&dims, index) };
+        Ok((0..count).map(set).collect())
+    }
+}
+
+/// The values of each name, in the order in which they are given.
+fn grouped<T: Clone>(pairs: &[(String, T)]) -> BTreeMap<String, Vec<T>> {
+    let mut groups: BTreeMap<String, Vec<T>> = BTreeMap::new();
+    for (name, value) in pairs {
+        groups.entry(name.clone()).or_default().push(value.clone());
+    }
+    groups
+}
+
+fn ensure_count(given: usize, count: usize, error: impl FnOnce() -> Error) -> Result<()> {
+    if given == 1 || given == count { Ok(()) } else { Err(error()) }
+}
+
+/// The values of one set.
+fn at<T: Clone>(groups: &BTreeMap<String, Vec<T>>, index: usize) -> BTreeMap<String, T> {
+    groups.iter().map(|(name, values)| (name.clone(), values[index.min(values.len() - 1)].clone())).collect()
+}
+
 /// Whether the value of `--constant` is a file's name, not a number.
 fn is_file(value: &str) -> bool {
     Path::new(value).extension().is_some_and(|extension| extension == "npy")
 }
 
-fn read_decisions(path: &Path) -> Result<Decisions> {
+/// One value, or a list of one for each set of shapes.
+fn read_decisions(path: &Path) -> Result<Vec<Decisions>> {
     let place = |error: Error| error.context(format!("in file '{}'", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| place(Error::new(format!("cannot read the file: {error}"))))?;
-    serde_json::from_str(&text).map_err(|error| place(Error::new(format!("these are no decisions: {error}"))))
+    let read = if text.trim_start().starts_with('[') {
+        serde_json::from_str(&text)
+    } else {
+        serde_json::from_str(&text).map(|decisions| vec![decisions])
+    };
+    read.map_err(|error| place(Error::new(format!("these are no decisions: {error}"))))
 }
 
 fn unique<T: Clone>(option: &str, pairs: &[(String, T)], map: &mut BTreeMap<String, T>) -> Result<()> {

@@ -25,12 +25,13 @@ pub fn bench(args: &BenchArgs) -> Result<ExitCode> {
         Some(folder) => inputs::from_folder(folder)?,
         None => Default::default(),
     };
-    inputs::fix_shapes(&given, &mut options.import.shapes);
+    inputs::fix_shapes(&given, &mut options);
     let mut reporter = Reporter::new(!args.worker, Vec::new());
     let compilation = driver::compile(&options, &mut reporter)?;
     reporter.finish();
     let mut executable = Executable::load(compilation.linked())?;
-    let tensors = inputs::complete(executable.input_types(), given, 0)?;
+    let specialization = inputs::specialization(&compilation, &given)?;
+    let tensors = inputs::complete(inputs::types(specialization), given, 0)?;
     let mut binding = executable.bind(&tensors)?;
     finished(executable.run(&mut binding))?;
     if args.worker { work(&mut executable, &mut binding) } else { report(&mut executable, &mut binding, args.seconds) }

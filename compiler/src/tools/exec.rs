@@ -7,16 +7,17 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::ptr;
 
+use bytes::Bytes;
 use cranelift_codegen::binemit::Reloc;
 use cranelift_codegen::settings::{self, Configurable};
 use cranelift_jit::{ArenaMemoryProvider, JITBuilder, JITModule};
 use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module, ModuleReloc, ModuleRelocTarget, default_libcall_names};
 use mcc_kernel::{Code, RelocKind};
 use mcc_runtime::abi;
-use mcc_support::{Error, Result, Tensor, TensorType, bug, ensure};
+use mcc_support::{Error, Result, Tensor, bug, ensure};
 use target_lexicon::Triple;
 
-use crate::emit::{Linked, Port};
+use crate::emit::{CompiledModel, Linked, Port};
 
 use super::report;
 
@@ -29,8 +30,7 @@ pub struct Executable {
     function: abi::CallFunction,
     /// Owns the code; freed when this is dropped.
     module: Option<JITModule>,
-    inputs: Vec<Port>,
-    outputs: Vec<Port>,
+    model: CompiledModel,
     cpu_features: u32,
     arena: Buffer,
 }
@@ -40,6 +40,8 @@ pub struct Executable {
 pub struct Binding {
     inputs: Vec<Buffer>,
     outputs: Vec<Buffer>,
+    /// Extents known only at run time: those that the inputs have, then those that a run answers.
+    extents: Vec<i64>,
 }
 
 impl Executable {
@@ -68,10 +70,10 @@ impl Executable {
         Ok(Self {
             function,
             module: Some(module),
-            inputs: model.inputs.clone(),
-            outputs: model.outputs.clone(),
             cpu_features,
-            arena: Buffer::filled(model.arena_bytes as usize, 0xff),
+            arena: Buffer::filled(model.arena_bytes() as usize, 0xff),
+            // The weights lie in the module.
+            model: CompiledModel { weights: Bytes::new(), specializations: Vec::new(), ..model.clone() },
         })
     }
 
@@ -81,14 +83,13 @@ impl Executable {
     ///
     /// Inputs that differ from the model's in number or type.
     pub fn bind(&self, inputs: &[Tensor]) -> Result<Binding> {
-        ensure!(inputs.len() == self.inputs.len(), "the model has {} inputs, {} are given", self.inputs.len(), inputs.len());
-        for (port, tensor) in self.inputs.iter().zip(inputs) {
-            ensure!(port.ty == *tensor.ty(), "input '{}' is {}, given is {}", port.name, port.ty, tensor.ty());
-        }
+        let mut extents = self.model.bind(inputs)?;
+        extents.resize(extents.len() + self.model.counts.len(), -1);
         Ok(Binding {
             inputs: inputs.iter().map(|tensor| Buffer::holding(tensor.data())).collect(),
             // What a run does not write shows: NaN in floats.
-            outputs: self.outputs.iter().map(|port| Buffer::filled(port.ty.size_bytes(), 0xff)).collect(),
+            outputs: self.model.outputs.iter().map(|port| Buffer::filled(port.ty.size_bytes(), 0xff)).collect(),
+            extents,
         })
     }
 
@@ -96,13 +97,14 @@ impl Executable {
     pub fn run(&mut self, binding: &mut Binding) -> i32 {
         let inputs: Vec<*const c_void> = binding.inputs.iter().map(|buffer| buffer.start().cast()).collect();
         let outputs: Vec<*mut c_void> = binding.outputs.iter_mut().map(|buffer| buffer.start_mut().cast()).collect();
+        let (dims, counts) = binding.extents.split_at_mut(self.model.dims.len());
         let call = abi::Call {
             size: size_of::<abi::Call>() as u32,
             cpu_features: self.cpu_features,
             inputs: inputs.as_ptr(),
             outputs: outputs.as_ptr(),
-            dims: ptr::null(),
-            counts: ptr::null_mut(),
+            dims: dims.as_ptr(),
+            counts: counts.as_mut_ptr(),
             arena: self.arena.start_mut().cast(),
             weights: ptr::null(),
             parallel_for: None,
@@ -116,18 +118,18 @@ impl Executable {
 
     /// The outputs of the last run, one for each of the model's.
     pub fn outputs(&self, binding: &Binding) -> Vec<Tensor> {
-        let tensor = |(port, buffer): (&Port, &Buffer)| Tensor::new(port.ty.clone(), buffer.bytes().to_vec());
-        self.outputs.iter().zip(&binding.outputs).map(tensor).collect()
-    }
-
-    pub fn input_types(&self) -> impl Iterator<Item = (&str, &TensorType)> {
-        self.inputs.iter().map(|port| (port.name.as_str(), &port.ty))
+        let tensor = |(port, buffer): (&Port, &Buffer)| {
+            let ty = port.ty_with(&binding.extents);
+            let size_bytes = ty.size_bytes();
+            Tensor::new(ty, buffer.bytes()[..size_bytes].to_vec())
+        };
+        self.model.outputs.iter().zip(&binding.outputs).map(tensor).collect()
     }
 }
 
 impl std::fmt::Debug for Executable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Executable").field("inputs", &self.inputs).field("outputs", &self.outputs).finish_non_exhaustive()
+        f.debug_struct("Executable").field("model", &self.model).finish_non_exhaustive()
     }
 }
 

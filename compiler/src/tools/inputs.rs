@@ -8,6 +8,7 @@ use mcc_support::tensor::Number;
 use mcc_support::{DType, Error, Result, Tensor, TensorType, bail, ensure};
 use serde::Deserialize;
 
+use crate::driver::{Compilation, Options, Specialization};
 use crate::npy;
 
 /// Inputs by name, from `NAME=FILE.npy` and `FILE.npz`.
@@ -45,11 +46,31 @@ pub fn from_folder(folder: &Path) -> Result<BTreeMap<String, Tensor>> {
     index.into_iter().map(|entry| Ok((entry.name, npy::read(&folder.join(entry.file))?))).collect()
 }
 
-/// Inputs whose shape the options do not fix have that of the value they are given.
-pub fn fix_shapes(given: &BTreeMap<String, Tensor>, shapes: &mut BTreeMap<String, Vec<usize>>) {
-    for (name, tensor) in given {
-        shapes.entry(name.clone()).or_insert_with(|| tensor.shape().to_vec());
+/// Inputs whose shape the options do not fix have that of the value they are given; but several sets of shapes fix all.
+pub fn fix_shapes(given: &BTreeMap<String, Tensor>, options: &mut Options) {
+    if options.further_shapes.is_empty() {
+        for (name, tensor) in given {
+            options.import.shapes.entry(name.clone()).or_insert_with(|| tensor.shape().to_vec());
+        }
     }
+}
+
+/// The specialization for the shapes of these values.
+pub fn specialization<'c>(compilation: &'c Compilation, given: &BTreeMap<String, Tensor>) -> Result<&'c Specialization> {
+    let all = compilation.specializations();
+    let fits =
+        |one: &&Specialization| types(one).all(|(name, ty)| given.get(name).is_none_or(|tensor| *tensor.shape() == ty.shape));
+    match (all, all.iter().find(fits)) {
+        // What does not fit the only one is told of by name.
+        ([one], _) | (_, Some(one)) => Ok(one),
+        (_, None) => Err(Error::new(format!("none of the {} sets of shapes has the shapes of the inputs given", all.len()))),
+    }
+}
+
+/// Names and types of the inputs.
+pub fn types(specialization: &Specialization) -> impl Iterator<Item = (&str, &TensorType)> {
+    let graph = specialization.graph();
+    graph.inputs.iter().map(|(name, value)| (name.as_str(), graph.ty(*value)))
 }
 
 /// A value for each input, in order: the one given, or a random one.

@@ -2,6 +2,7 @@
 
 use std::mem::offset_of;
 
+use mcc_kernel::Kernel;
 use mcc_kernel::interp::{Memory, Pointer, Program, Value};
 use mcc_runtime::abi::{self, Call};
 use mcc_support::{Result, Tensor, bug};
@@ -15,15 +16,21 @@ use super::exec::finished;
 pub fn run(compilation: &Compilation, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
     let linked = compilation.linked();
     let model = &linked.model;
-    let symbols: Vec<String> = compilation.kernels().iter().map(|compiled| compiled.kernel.name.clone()).collect();
+    // Specializations have kernels of the same name.
+    let rename = |(set, kernel): (usize, &Kernel)| Kernel { name: format!("{}.{set}", kernel.name), ..kernel.clone() };
+    let sets = compilation.specializations().iter().enumerate();
+    let kernels: Vec<Kernel> =
+        sets.flat_map(|(set, one)| one.kernels().iter().map(move |compiled| rename((set, &compiled.kernel)))).collect();
+    let symbols: Vec<String> = kernels.iter().map(|kernel| kernel.name.clone()).collect();
     let entry = emit::entry(model, &symbols);
-    let mut program = Program::new(compilation.kernels().iter().map(|compiled| &compiled.kernel).chain([&entry]));
+    let mut program = Program::new(kernels.iter().chain([&entry]));
+    let mut extents = model.bind(inputs)?;
     let mut memory = Memory::new();
     let align = abi::ARENA_ALIGN;
     let weights = memory.alloc_from(&model.weights, align);
     memory.protect(weights);
     program.define(emit::weights_symbol(model), weights);
-    let arena = memory.alloc(model.arena_bytes as usize, align);
+    let arena = memory.alloc(model.arena_bytes() as usize, align);
     memory.poison(arena);
     let input_pointers: Vec<Pointer> = inputs
         .iter()
@@ -52,11 +59,21 @@ pub fn run(compilation: &Compilation, inputs: &[Tensor]) -> Result<Vec<Tensor>> 
     }
     memory.write_pointer(call.offset(offset_of!(Call, arena) as i64), arena).unwrap_or_else(|error| fault(error));
 
+    let dims: Vec<u8> = extents.iter().flat_map(|extent| extent.to_le_bytes()).collect();
+    let dims = memory.alloc_from(&dims, 8);
+    let counts = memory.alloc(8 * model.counts.len(), 8);
+    for (offset, pointer) in [(offset_of!(Call, dims), dims), (offset_of!(Call, counts), counts)] {
+        memory.write_pointer(call.offset(offset as i64), pointer).unwrap_or_else(|error| fault(error));
+    }
+
     let status = program.run(&entry.name, &mut memory, &[Value::Ptr(call)]).unwrap_or_else(|error| fault(error));
     finished(status.expect("the entry function returns a status"))?;
+    let counts = memory.read(counts, 8 * model.counts.len()).unwrap_or_else(|error| fault(error));
+    extents.extend(counts.chunks_exact(8).map(|bytes| i64::from_le_bytes(bytes.try_into().expect("8 bytes"))));
     let outputs = model.outputs.iter().zip(output_pointers).map(|(port, pointer)| {
-        let bytes = memory.read(pointer, port.ty.size_bytes()).unwrap_or_else(|error| fault(error));
-        Tensor::new(port.ty.clone(), bytes.to_vec())
+        let ty = port.ty_with(&extents);
+        let bytes = memory.read(pointer, ty.size_bytes()).unwrap_or_else(|error| fault(error));
+        Tensor::new(ty, bytes.to_vec())
     });
     Ok(outputs.collect())
 }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use mcc_support::{Error, Result, Tensor};
 
-use crate::driver::{self, Compilation, Stage};
+use crate::driver::{self, Compilation, Specialization, Stage};
 use crate::graph;
 use crate::loops;
 use crate::onnx;
@@ -25,17 +25,17 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         Level::Kernel | Level::Machine => None,
     };
     let given = inputs::from_arguments(&args.input)?;
-    inputs::fix_shapes(&given, &mut options.import.shapes);
+    inputs::fix_shapes(&given, &mut options);
     let mut reporter = Reporter::new(!args.quiet, Vec::new());
     let compilation = driver::compile(&options, &mut reporter)?;
     let times = reporter.finish();
     if args.build.time {
         report::times(&times);
     }
-    let graph = compilation.graph();
-    let types = graph.inputs.iter().map(|(name, value)| (name.as_str(), graph.ty(*value)));
-    let tensors = inputs::complete(types, given, args.seed)?;
-    let outputs = outputs(&compilation, args.at, &tensors)?;
+    let specialization = inputs::specialization(&compilation, &given)?;
+    let graph = specialization.graph();
+    let tensors = inputs::complete(inputs::types(specialization), given, args.seed)?;
+    let outputs = outputs(&compilation, specialization, args.at, &tensors)?;
     let names: Vec<&str> = graph.outputs.iter().map(|(name, _)| name.as_str()).collect();
     if let Some(folder) = &args.output {
         write(folder, &names, &outputs)?;
@@ -48,11 +48,17 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn outputs(compilation: &Compilation, level: Level, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+/// The outputs at a level; `specialization` is that of the inputs' shapes.
+pub fn outputs(
+    compilation: &Compilation,
+    specialization: &Specialization,
+    level: Level,
+    inputs: &[Tensor],
+) -> Result<Vec<Tensor>> {
     match level {
-        Level::Graph => graph::interp::run(compilation.graph(), inputs),
+        Level::Graph => graph::interp::run(specialization.graph(), inputs),
         Level::Loops => {
-            let (outputs, status) = loops::interp::run_with_status(&compilation.realized().program, inputs)?;
+            let (outputs, status) = loops::interp::run_with_status(&specialization.realized().program, inputs)?;
             finished(status as i32)?;
             Ok(outputs)
         }

@@ -73,7 +73,7 @@ impl SmallFloat {
     /// What NaN becomes, and whether the sign is kept.
     pub fn nan_code(&self) -> (u32, bool) {
         match self.specials {
-            Specials::LastExponent => (self.greatest_code() + 1 | 1 << (self.mantissa_bits - 1), true),
+            Specials::LastExponent => ((self.greatest_code() + 1) | 1 << (self.mantissa_bits - 1), true),
             Specials::LastCode => (self.magnitude_mask(), true),
             Specials::NegativeZero | Specials::None => (self.sign_mask(), false),
         }
@@ -111,7 +111,7 @@ impl SmallFloat {
         }
         let magnitude = value.abs();
         if magnitude.is_infinite() && self.specials == Specials::LastExponent {
-            return (self.greatest_code() + 1 | sign) as u8;
+            return ((self.greatest_code() + 1) | sign) as u8;
         }
         // The first code whose number is no smaller: numbers ascend with their codes.
         let (mut first, mut end) = (0, self.greatest_code() + 1);

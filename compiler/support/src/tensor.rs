@@ -88,7 +88,9 @@ impl Tensor {
     /// A tensor of a packed type or of one of 8 bits from the bits of its elements, those of each in the low ones of a byte.
     pub fn from_codes(ty: TensorType, codes: &[u8]) -> Self {
         let bits = ty.dtype.size_bits();
-        let join = |codes: &[u8]| codes.iter().rev().fold(0, |byte: u8, code| byte.checked_shl(bits as u32).unwrap_or(0) | code & mask(bits));
+        let join = |codes: &[u8]| {
+            codes.iter().rev().fold(0, |byte: u8, code| byte.checked_shl(bits as u32).unwrap_or(0) | code & mask(bits))
+        };
         Self::new(ty, codes.chunks(8 / bits).map(join).collect::<Vec<u8>>())
     }
 

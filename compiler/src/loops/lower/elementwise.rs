@@ -2,8 +2,8 @@
 
 use mcc_support::{DType, TensorType};
 
-use super::nest::Nest;
 use super::Operand;
+use super::nest::Nest;
 use crate::graph::{BinaryFn, Op, UnaryFn};
 use crate::loops::expr::ExprId;
 use crate::loops::scalar::{self, Function};
