@@ -51,7 +51,8 @@ pub fn header(model: &CompiledModel, stack_bytes: u32) -> String {
     line(&format!("extern const mcc_model {name}_model;\n"));
     line("/* Runs the model once on tensors by name; returns one of mcc_status. */");
     if !model.dims.is_empty() {
-        line("/* `dims` may be null for the first of the extents that it was compiled for. */");
+        let one = model.specializations[0].dims.iter().all(|range| range.min == range.max);
+        line(if one { "/* `dims` may be null for the first of the extents that it was compiled for. */" } else { "" });
     }
     if !model.counts.is_empty() {
         line("/* `counts` may be null. */");

@@ -8,6 +8,7 @@ pub mod manifest;
 pub mod model;
 pub mod names;
 pub mod object;
+pub mod stage;
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -15,9 +16,10 @@ use mcc_kernel::{Arch, Code, Cpu, Kernel, Target};
 use mcc_runtime::abi;
 use mcc_support::DType;
 
-pub use entry::{BufferPlace, EntryBody, EntryPlan, KernelCall};
+pub use entry::{BufferPlace, Count, EntryBody, EntryPlan, KernelCall};
 pub use model::{CompiledKernel, CompiledModel, DimRange, Port, Specialization, Symbol};
 pub use names::{given_model_name, model_name, tensor_names};
+pub use stage::Staged;
 
 /// What a model takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -53,6 +55,8 @@ pub fn entry(model: &CompiledModel, symbols: &[String]) -> Kernel {
     let body = |specialization: &Specialization| EntryBody {
         dims: specialization.dims.clone(),
         counts: specialization.counts.clone(),
+        staged_inputs: specialization.staged_inputs.clone(),
+        staged_outputs: specialization.staged_outputs.clone(),
         calls: specialization.kernels.iter().zip(&mut symbols).map(call).collect(),
         status_offset: specialization.status_offset,
     };

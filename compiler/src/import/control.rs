@@ -7,6 +7,7 @@ use mcc_support::{Error, Result, Shape, Tensor, TensorType, ensure};
 use super::{Importer, Scope};
 use crate::graph::Wire;
 use crate::onnx::{Attributes, FlatGraph, Node};
+use crate::ops;
 
 /// Most nodes of the graph after a loop was written out.
 const MAX_NODES: usize = 1 << 18;
@@ -16,7 +17,10 @@ const MAX_ROUNDS: usize = 1 << 16;
 impl<'b> Importer<'b> {
     /// The results of an operator of control flow. `None` where something in it could not be made.
     pub(super) fn control<'a>(&mut self, scope: &Scope<'_, 'a, 'b>, node: &'a Node<'a>) -> Result<Option<Vec<Wire<'b>>>> {
-        let Some(inputs) = self.inputs_of(scope, node) else { return Ok(None) };
+        let Some(inputs) = self.inputs_of(scope, node).filter(|inputs| !self.needs_stand_in(node, inputs)) else {
+            self.check_operators(node);
+            return Ok(None);
+        };
         let attributes = node.attributes();
         let results = match node.operator {
             "If" => self.branch(scope, &attributes, &inputs, node.outputs.len()),
@@ -29,6 +33,18 @@ impl<'b> Importer<'b> {
             ensure!(found >= wanted, "the node has {wanted} outputs, but its graph gives {found}");
         }
         Ok(results)
+    }
+
+    /// Names the operators in the graphs of a node that are not supported, where the graphs cannot be looked at more closely.
+    fn check_operators(&mut self, node: &Node<'_>) {
+        for inner in node.graphs().flat_map(|graph| &graph.nodes) {
+            if ops::control(inner.domain, inner.operator).is_none()
+                && let Err(error) = ops::lookup(inner.domain, inner.operator, inner.opset)
+            {
+                self.errors.push(error.node(inner.reference()));
+            }
+            self.check_operators(inner);
+        }
     }
 
     /// An `If` whose condition is known is the branch that it takes; else both are computed, and one chosen.

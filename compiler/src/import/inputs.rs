@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use mcc_support::{Error, Result, Shape, Tensor, TensorType, bail, ensure};
 
-use super::{ImportOptions, Importer, Scope, Warning};
-use crate::graph::Origin;
+use super::{ImportOptions, Importer, Scope, Warning, WarningKind};
 use crate::graph::build::MAX_VALUE_BYTES;
+use crate::graph::{Extent, Origin, Wire};
 use crate::onnx::graph::Declared;
 use crate::onnx::{DeclaredDim, DeclaredType};
 
@@ -17,11 +17,15 @@ impl<'b> Importer<'b> {
         self.check_names(inputs, options);
         let dims = symbols(inputs, options);
         let mut dynamic = Vec::new();
+        if let Err(error) = check_ranges(inputs, options) {
+            self.errors.push(error);
+        }
         for input in inputs {
             self.builder.set_origin(Origin { output: input.name.clone(), ..Origin::default() });
             let value = match self.input_type(input, options, &dims) {
                 Ok(InputType::Constant(tensor)) => Some(self.builder.constant(tensor)),
                 Ok(InputType::Known(ty)) => Some(self.builder.input(&input.name, ty)),
+                Ok(InputType::Bounded(ty, ranges)) => Some(self.bounded(&input.name, &ty, &ranges)),
                 Ok(InputType::Dynamic(declared)) => {
                     dynamic.push((input.name.as_str(), declared));
                     None
@@ -50,7 +54,7 @@ impl<'b> Importer<'b> {
             }
         }
         let symbols: Vec<String> = inputs.iter().flat_map(symbols_of).collect();
-        for name in options.dims.keys().filter(|name| !symbols.contains(name)) {
+        for name in options.dims.keys().chain(options.ranges.keys()).filter(|name| !symbols.contains(name)) {
             let error = Error::new(format!("--dim names '{name}', which is not a dimension of an input of the model"));
             let help = if symbols.is_empty() {
                 "its inputs have no named dimensions".to_string()
@@ -81,10 +85,9 @@ impl<'b> Importer<'b> {
                     if dims.iter().zip(shape).any(differs) {
                         self.reshaped = true;
                         let shape = Shape::new(shape.clone());
-                        self.warnings.push(Warning(format!(
-                            "the model declares its input '{}' as {declared}, but --shape gives {shape}",
-                            input.name
-                        )));
+                        let message =
+                            format!("the model declares its input '{}' as {declared}, but --shape gives {shape}", input.name);
+                        self.warnings.push(Warning::new(WarningKind::Reshaped, message));
                     }
                 }
                 for (dim, &extent) in declared_dims.iter().flatten().zip(shape) {
@@ -116,12 +119,74 @@ impl<'b> Importer<'b> {
             "a value of type {ty} is larger than {} MiB",
             MAX_VALUE_BYTES >> 20
         );
-        Ok(InputType::Known(ty))
+        let ranges: Vec<_> = (0..ty.rank()).map(|axis| range_of(input, &declared, axis, options)).collect();
+        if ranges.iter().all(Option::is_none) {
+            return Ok(InputType::Known(ty));
+        }
+        ensure!(!ty.dtype.is_packed(), "an extent of {ty} is a range, but two elements lie in a byte");
+        Ok(InputType::Bounded(ty, ranges))
     }
+
+    /// An input with dimensions that are known only at run time.
+    fn bounded(&mut self, name: &str, ty: &TensorType, ranges: &[Option<Range>]) -> Wire<'b> {
+        let extents: Vec<Extent> = ty
+            .shape
+            .iter()
+            .zip(ranges)
+            .map(|(&dim, range)| match range {
+                None => Extent::from(dim),
+                Some(range) => {
+                    let new = || self.builder.dimension(&range.name, range.bounds.0, range.bounds.1);
+                    self.dimensions.entry(range.name.clone()).or_insert_with(new).clone()
+                }
+            })
+            .collect();
+        self.builder.bounded_input(name, ty.dtype, &extents)
+    }
+}
+
+/// A dimension that is known only at run time.
+struct Range {
+    name: String,
+    bounds: (usize, usize),
+}
+
+/// What the options say of a dimension: of the one that the model names, or of this one.
+fn range_of(input: &Declared<'_>, declared: &DeclaredType, axis: usize, options: &ImportOptions) -> Option<Range> {
+    let symbol = match declared.dims.as_ref().and_then(|dims| dims.get(axis)) {
+        Some(DeclaredDim::Symbol(name)) => Some(name.clone()),
+        _ => None,
+    };
+    let named = symbol.as_ref().and_then(|name| options.ranges.get(name));
+    let here = options.axis_ranges.get(&(input.name.clone(), axis));
+    let bounds = *here.or(named.filter(|_| !options.shapes.contains_key(&input.name)))?;
+    Some(Range { name: symbol.unwrap_or_else(|| format!("{}_{axis}", input.name)), bounds })
+}
+
+/// A dimension has one range, wherever it is.
+fn check_ranges(inputs: &[Declared<'_>], options: &ImportOptions) -> Result<()> {
+    let mut known = options.ranges.clone();
+    for input in inputs {
+        let Some(declared) = input.declared_type()? else { continue };
+        for axis in 0..declared.dims.as_ref().map_or(0, Vec::len) {
+            let Some(range) = range_of(input, &declared, axis, options) else { continue };
+            let (least, most) = *known.entry(range.name.clone()).or_insert(range.bounds);
+            ensure!(
+                (least, most) == range.bounds,
+                "the dimension '{}' is from {least} to {most} and from {} to {}",
+                range.name,
+                range.bounds.0,
+                range.bounds.1
+            );
+        }
+    }
+    Ok(())
 }
 
 enum InputType {
     Known(TensorType),
+    /// With the greatest extents, and which of them are ranges.
+    Bounded(TensorType, Vec<Option<Range>>),
     Constant(Tensor),
     /// A dim or the rank is not known.
     Dynamic(DeclaredType),
@@ -135,6 +200,7 @@ fn symbols_of(input: &Declared<'_>) -> Vec<String> {
 /// The extents of named dimensions: those given, and those which follow from the shapes and constants given.
 fn symbols(inputs: &[Declared<'_>], options: &ImportOptions) -> BTreeMap<String, usize> {
     let mut symbols = options.dims.clone();
+    symbols.extend(options.ranges.iter().map(|(name, &(_, most))| (name.clone(), most)));
     for input in inputs {
         let constant = options.constants.get(&input.name).map(|tensor| tensor.shape().dims());
         let Some(shape) = options.shapes.get(&input.name).map(Vec::as_slice).or(constant) else { continue };

@@ -27,6 +27,7 @@ pub static ATTENTION: OpDef = OpDef {
         let flat = node.input(0)?.rank() == 3;
         let heads = heads(node)?;
         let (q, k, v) = (heads.q, heads.k, heads.v);
+        [q, k].into_iter().try_for_each(|heads| node.expect_whole(heads, [1, 3]))?;
         let (batch, q_heads, q_length, size) = dims(q);
         let (_, kv_heads, length, _) = dims(k);
         let fits = kv_heads > 0 && q_heads.is_multiple_of(kv_heads) && k.shape()[3] == size && v.shape()[..3] == k.shape()[..3];
@@ -85,6 +86,9 @@ fn heads<'b>(node: &NodeContext<'_, 'b>) -> Result<Heads<'b>> {
         Some(past) => node.builder().concat(&[past, x], 2),
         None => x,
     };
+    if let Some(past) = node.optional(4) {
+        node.expect_whole(past, [2])?;
+    }
     let past = node.optional(4).map_or(0, |past| past.shape().get(2).copied().unwrap_or(0));
     let heads = Heads { q, k: join(4, k), v: join(5, v), past };
     // A mistake in joining makes scalars.

@@ -5,9 +5,16 @@ use std::cell::RefCell;
 
 use mcc_support::{DType, Error, Result, Shape, Tensor, bug};
 
-use super::OpDef;
-use crate::graph::{Builder, Wire};
+use super::{OpDef, dynamic};
+use crate::graph::{Builder, Extent, Wire};
 use crate::onnx::{Attributes, Node};
+
+/// What the user should know of a node though it can be compiled.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NodeWarning {
+    pub of_training: bool,
+    pub message: String,
+}
 
 #[derive(Debug)]
 pub struct NodeContext<'n, 'b> {
@@ -19,7 +26,7 @@ pub struct NodeContext<'n, 'b> {
     inputs: Vec<Option<Wire<'b>>>,
     /// Per input.
     read: RefCell<Vec<bool>>,
-    warnings: RefCell<Vec<String>>,
+    warnings: RefCell<Vec<NodeWarning>>,
 }
 
 impl<'n, 'b> NodeContext<'n, 'b> {
@@ -59,6 +66,11 @@ impl<'n, 'b> NodeContext<'n, 'b> {
         self.node.outputs.get(index).is_some_and(|name| !name.is_empty())
     }
 
+    /// Notes that the node does what it does in training, which a model that is used does only by mistake.
+    pub fn warn_of_training(&self, what: &str) {
+        self.warnings.borrow_mut().push(NodeWarning { of_training: true, message: format!("it is in training mode: {what}") });
+    }
+
     /// An error about this node.
     pub fn error(&self, message: impl Into<String>) -> Error {
         self.attributes.error(message)
@@ -66,11 +78,11 @@ impl<'n, 'b> NodeContext<'n, 'b> {
 
     /// Notes what the user should know of this node though it can be compiled.
     pub fn warn(&self, message: impl Into<String>) {
-        self.warnings.borrow_mut().push(self.error(message).to_string());
+        self.warnings.borrow_mut().push(NodeWarning { of_training: false, message: message.into() });
     }
 
-    /// What [`warn`](Self::warn) noted.
-    pub fn into_warnings(self) -> Vec<String> {
+    /// What was noted.
+    pub fn into_warnings(self) -> Vec<NodeWarning> {
         self.warnings.into_inner()
     }
 
@@ -113,6 +125,35 @@ impl<'n, 'b> NodeContext<'n, 'b> {
         match wire.constant() {
             Some(tensor) => Ok(Some(tensor)),
             None => Err(self.not_known(index, wire)),
+        }
+    }
+
+    /// As [`optional_ints`](Self::optional_ints), where extents that are known only at run time are known as such.
+    pub fn optional_extents(&self, index: usize) -> Result<Option<Vec<Extent>>> {
+        let elements = self.inputs.get(index).copied().flatten().and_then(Wire::elements);
+        match elements {
+            Some(elements) if self.def.shape_inputs.contains(&index) => {
+                self.optional(index);
+                Ok(Some(elements))
+            }
+            _ => Ok(self.optional_ints(index)?.map(|ints| ints.into_iter().map(Extent::from).collect())),
+        }
+    }
+
+    pub fn extents(&self, index: usize) -> Result<Vec<Extent>> {
+        self.optional_extents(index)?.ok_or_else(|| self.error(format!("input {index} is missing")))
+    }
+
+    /// Fails where an extent along one of these axes is known only at run time.
+    pub fn expect_whole(&self, wire: Wire<'b>, axes: impl IntoIterator<Item = usize>) -> Result<()> {
+        let of = wire.axes();
+        match axes.into_iter().find(|&axis| of.get(axis).is_some_and(|of| !of.is_whole())) {
+            Some(axis) => Err(self.error(format!(
+                "{} does not take axis {axis} of {}, whose extent is known only at run time",
+                self.def.name,
+                self.builder.type_text(wire)
+            ))),
+            None => Ok(()),
         }
     }
 
@@ -160,6 +201,7 @@ impl<'n, 'b> NodeContext<'n, 'b> {
             self.error(format!("input {index} '{name}' must be known when the model is compiled, for it determines shapes"));
         let sources = self.builder.inputs_of(wire);
         match &sources[..] {
+            [] if wire.elements().is_some() => error.help(dynamic::HELP),
             [] => error,
             [source] if source == name => error.help(format!("give its value with `--constant {source}=VALUE|FILE.npy`")),
             _ => error.help(format!(

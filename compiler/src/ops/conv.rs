@@ -115,6 +115,9 @@ fn borders(
             "attributes 'output_padding' and 'output_shape' must have {rank} entries, one for each spatial axis"
         )));
     }
+    if wanted.is_some() || matches!(auto_pad, AutoPad::SameUpper | AutoPad::SameLower) {
+        node.expect_whole(node.input(0)?, 2..rank + 2)?;
+    }
     let mut borders = Vec::with_capacity(rank);
     for axis in 0..rank {
         let added = node.size("the output padding", added[axis])? as i64;

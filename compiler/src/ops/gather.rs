@@ -36,7 +36,8 @@ pub static GATHER: OpDef = OpDef {
         let extent = x.shape()[axis];
         check_indices(node, indices, extent)?;
         // One known index is a slice, which need not be copied.
-        if let Some(tensor) = indices.constant().filter(|tensor| tensor.count() == 1) {
+        let is_whole = x.axes()[axis].is_whole();
+        if let Some(tensor) = indices.constant().filter(|tensor| is_whole && tensor.count() == 1) {
             let index = tensor.number(0).as_i64();
             let start = if index < 0 { index + extent as i64 } else { index } as usize;
             let mut shape = x.shape().into_dims();

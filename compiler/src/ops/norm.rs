@@ -4,6 +4,7 @@ use mcc_support::{DType, Error, Result};
 
 use super::activation::widened;
 use super::conv::per_channel;
+use super::reduce::element_count;
 use super::{NodeContext, OpDef};
 use crate::graph::{Op, ReduceFn, Window, Wire};
 
@@ -31,6 +32,7 @@ pub static BATCH_NORMALIZATION: OpDef = OpDef {
             return Ok(vec![normalized_places(x, statistics, epsilon)]);
         }
         if node.version() >= 14 && attributes.flag("training_mode", false)? {
+            node.warn_of_training("it normalizes by the statistics of the batch, not by those that were learned");
             return trained(node, x, statistics, epsilon, momentum);
         }
         let one_type = statistics.iter().all(|statistic| statistic.dtype() == x.dtype());
@@ -93,8 +95,7 @@ impl<'b> Moments<'b> {
 }
 
 fn mean<'b>(x: Wire<'b>, axes: &[usize]) -> Wire<'b> {
-    let count: f64 = axes.iter().map(|&axis| x.shape()[axis] as f64).product();
-    x.reduce_keep(ReduceFn::Sum, axes) / count
+    x.reduce_keep(ReduceFn::Sum, axes) / element_count(x, axes)
 }
 
 fn mean_square<'b>(x: Wire<'b>, axes: &[usize]) -> Wire<'b> {
@@ -193,6 +194,7 @@ pub static GROUP_NORMALIZATION: OpDef = OpDef {
         } else {
             stash_type(node, x)?.1
         };
+        node.expect_whole(x, [1])?;
         let shape = x.shape();
         if shape.rank() < 2 || groups == 0 || !shape[1].is_multiple_of(groups) {
             return Err(node.error(format!("the channels of {} cannot be divided into {groups} groups", x.ty())));

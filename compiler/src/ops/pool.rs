@@ -3,6 +3,7 @@
 use mcc_support::{DType, Result, Shape, Tensor};
 
 use super::activation::widened;
+use super::reduce::element_count;
 use super::scatter::{Reduction, scatter};
 use super::spatial::{AutoPad, Slide, auto_pad, pads, positive, slides};
 use super::{NodeContext, OpDef};
@@ -50,6 +51,7 @@ fn pools(node: &NodeContext<'_, '_>, x: &Shape, dilated_since: i64, ceil_since: 
     let slides = slides(node, extents, &kernel, node.version() >= dilated_since)?;
     let ceil = node.version() >= ceil_since && attributes.flag("ceil_mode", false)?;
     let ceil = ceil && auto_pad(node)? == AutoPad::NotSet;
+    node.expect_whole(node.input(0)?, if ceil { 2..x.rank() } else { 0..0 })?;
     extents.iter().zip(slides).map(|(&extent, slide)| pool(node, extent, slide, ceil)).collect()
 }
 
@@ -97,9 +99,20 @@ pub static AVERAGE_POOL: OpDef = OpDef {
         let x = node.input(0)?;
         let pools = pools(node, &x.shape(), 19, 10)?;
         let include_pad = node.version() >= 7 && node.attributes().flag("count_include_pad", false)?;
-        Ok(vec![widened(x, |x| x.window(ReduceFn::Sum, window(&pools)) / cell_counts(x, &pools, include_pad))])
+        let bounded = (2..x.rank()).any(|axis| !x.axes()[axis].is_whole());
+        Ok(vec![widened(x, |x| {
+            let cells =
+                if bounded && !include_pad { existing_cells(x, &window(&pools)) } else { cell_counts(x, &pools, include_pad) };
+            x.window(ReduceFn::Sum, window(&pools)) / cells
+        })])
     },
 };
+
+/// How many cells of each window are elements of an image whose extents are known only at run time.
+fn existing_cells<'b>(x: Wire<'b>, window: &Window) -> Wire<'b> {
+    let extents = x.extents();
+    x.like(1.0).broadcast_to(&extents[2..]).window(ReduceFn::Sum, window.clone())
+}
 
 /// How many cells of each window count: a scalar where it is the same for all, else one number for each place in an image.
 fn cell_counts<'b>(x: Wire<'b>, pools: &[Pool], include_pad: bool) -> Wire<'b> {
@@ -239,8 +252,7 @@ pub static GLOBAL_AVERAGE_POOL: OpDef = OpDef {
     build: |node| {
         let x = node.input(0)?;
         let axes = image_axes(node, x)?;
-        let count: f64 = axes.iter().map(|&axis| x.shape()[axis] as f64).product();
-        Ok(vec![widened(x, |x| x.reduce_keep(ReduceFn::Sum, &axes) / count)])
+        Ok(vec![widened(x, |x| x.reduce_keep(ReduceFn::Sum, &axes) / element_count(x, &axes))])
     },
 };
 

@@ -114,12 +114,12 @@ pub struct BuildArgs {
     #[arg(long, value_name = "NAME")]
     pub cpu: Option<String>,
     /// Fix the shape of an input. Given again for the same input, for further sets of shapes in the same object, of which a
-    /// run takes the one that fits; what is given once holds in every set
+    /// run takes the one that fits; what is given once holds in every set. An extent may be a range, 1..128: a run is told which
     #[arg(long, value_name = "INPUT=1,3,224,224", value_parser = shape)]
-    pub shape: Vec<(String, Vec<usize>)>,
-    /// Fix the extent of a dimension that the model names; again for further sets, as --shape
-    #[arg(long, value_name = "NAME=EXTENT", value_parser = dim)]
-    pub dim: Vec<(String, usize)>,
+    pub shape: Vec<(String, Vec<Bounds>)>,
+    /// Fix the extent of a dimension that the model names, or its range, 1..128; again for further sets, as --shape
+    #[arg(long, value_name = "NAME=EXTENT|LEAST..MOST", value_parser = dim)]
+    pub dim: Vec<(String, Bounds)>,
     /// Make an input a constant: of numbers, as 1 or 0.5,0.5 or of a .npy file
     #[arg(long, value_name = "INPUT=VALUE|FILE.npy", value_parser = pair)]
     pub constant: Vec<(String, String)>,
@@ -194,6 +194,18 @@ pub struct CheckArgs {
     pub model: PathBuf,
     #[command(flatten)]
     pub build: BuildArgs,
+    /// What to compile for, as when compiling
+    #[arg(long, default_value = "host")]
+    pub target: String,
+    /// How to tell: for people, on the standard error, or for programs, on the standard output
+    #[arg(long, default_value = "text")]
+    pub format: Format,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    Text,
+    Json,
 }
 
 #[derive(Args, Debug)]
@@ -271,6 +283,9 @@ fn print_after(text: &str) -> std::result::Result<PrintAfter, String> {
         .ok_or_else(|| format!("neither a pass nor one of the stages {}, nor all", names()))
 }
 
+/// The least and the greatest extent of a dimension.
+pub type Bounds = (usize, usize);
+
 /// Names may hold an equals sign; values do not.
 fn pair(text: &str) -> std::result::Result<(String, String), String> {
     match text.rsplit_once('=') {
@@ -279,16 +294,26 @@ fn pair(text: &str) -> std::result::Result<(String, String), String> {
     }
 }
 
-fn shape(text: &str) -> std::result::Result<(String, Vec<usize>), String> {
+fn shape(text: &str) -> std::result::Result<(String, Vec<Bounds>), String> {
     let (name, value) = pair(text)?;
     let dims = value.split(',').filter(|_| !value.is_empty());
-    let dims: std::result::Result<Vec<usize>, _> = dims.map(|dim| dim.trim().parse()).collect();
+    let dims: std::result::Result<Vec<Bounds>, _> = dims.map(|dim| bounds(dim.trim())).collect();
     Ok((name, dims.map_err(|error| format!("'{value}' is not a list of extents: {error}"))?))
 }
 
-fn dim(text: &str) -> std::result::Result<(String, usize), String> {
+fn dim(text: &str) -> std::result::Result<(String, Bounds), String> {
     let (name, value) = pair(text)?;
-    Ok((name, value.parse().map_err(|error| format!("'{value}' is not an extent: {error}"))?))
+    Ok((name, bounds(&value).map_err(|error| format!("'{value}' is not an extent: {error}"))?))
+}
+
+/// An extent, or the least and the greatest one.
+fn bounds(text: &str) -> std::result::Result<Bounds, String> {
+    let number = |text: &str| text.parse::<usize>().map_err(|error| error.to_string());
+    let (least, most) = match text.split_once("..") {
+        Some((least, most)) => (number(least)?, number(most)?),
+        None => (number(text)?, number(text)?),
+    };
+    if least <= most { Ok((least, most)) } else { Err(format!("{least} is more than {most}")) }
 }
 
 impl BuildArgs {
@@ -303,8 +328,14 @@ impl BuildArgs {
         options.files.extend(self.decisions.clone());
         options.files.extend(self.constant.iter().filter(|(_, value)| is_file(value)).map(|(_, file)| PathBuf::from(file)));
         let mut sets = self.shape_sets()?;
-        let ShapeSet { shapes, dims } = sets.remove(0);
-        (options.import.shapes, options.import.dims, options.further_shapes) = (shapes, dims, sets);
+        let (first, ranges) = sets.remove(0);
+        ensure!(
+            sets.is_empty() || ranges.is_empty() && sets.iter().all(|(_, ranges)| ranges.is_empty()),
+            "ranges of extents and several sets of shapes exclude each other"
+        );
+        (options.import.shapes, options.import.dims) = (first.shapes, first.dims);
+        (options.import.ranges, options.import.axis_ranges) = (ranges.dims, ranges.axes);
+        options.further_shapes = sets.into_iter().map(|(set, _)| set).collect();
         if !self.constant.is_empty() {
             let declared: BTreeMap<String, Option<DeclaredType>> = declared_inputs(&Model::open(model)?)?.into_iter().collect();
             let constants = self.constant.iter().map(|(name, value)| {
@@ -326,7 +357,7 @@ impl BuildArgs {
 
 impl BuildArgs {
     /// The sets of shapes, at least one. What is given once holds in each; what is given several times, in one after the other.
-    fn shape_sets(&self) -> Result<Vec<ShapeSet>> {
+    fn shape_sets(&self) -> Result<Vec<(ShapeSet, Ranges)>> {
         let (shapes, dims) = (grouped(&self.shape), grouped(&self.dim));
         let counts = shapes.values().map(Vec::len).chain(dims.values().map(Vec::len));
         let count = counts.max().unwrap_or(1);
@@ -340,9 +371,38 @@ impl BuildArgs {
         for (name, values) in &dims {
             ensure_count(values.len(), count, || wrong("dim", name, values.len()))?;
         }
-        let set = |index| ShapeSet { shapes: at(&shapes, index), dims: at(&dims, index) };
-        Ok((0..count).map(set).collect())
+        Ok((0..count).map(|index| shape_set(at(&shapes, index), at(&dims, index))).collect())
     }
+}
+
+/// Extents that a run is told, as [`ImportOptions`](crate::import::ImportOptions) has them.
+#[derive(Debug, Default)]
+struct Ranges {
+    dims: BTreeMap<String, Bounds>,
+    axes: BTreeMap<(String, usize), Bounds>,
+}
+
+impl Ranges {
+    fn is_empty(&self) -> bool {
+        self.dims.is_empty() && self.axes.is_empty()
+    }
+}
+
+fn shape_set(shapes: BTreeMap<String, Vec<Bounds>>, dims: BTreeMap<String, Bounds>) -> (ShapeSet, Ranges) {
+    let (mut set, mut ranges) = (ShapeSet::default(), Ranges::default());
+    for (name, (least, most)) in dims {
+        if least == most {
+            set.dims.insert(name, most);
+        } else {
+            ranges.dims.insert(name, (least, most));
+        }
+    }
+    for (name, shape) in shapes {
+        let told = shape.iter().enumerate().filter(|(_, (least, most))| least != most);
+        ranges.axes.extend(told.map(|(axis, &bounds)| ((name.clone(), axis), bounds)));
+        set.shapes.insert(name, shape.into_iter().map(|(_, most)| most).collect());
+    }
+    (set, ranges)
 }
 
 /// The values of each name, in the order in which they are given.

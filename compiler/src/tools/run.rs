@@ -34,9 +34,9 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     }
     let specialization = inputs::specialization(&compilation, &given)?;
     let graph = specialization.graph();
-    let tensors = inputs::complete(inputs::types(specialization), given, args.seed)?;
+    let tensors = inputs::complete(specialization, given, args.seed)?;
     let outputs = outputs(&compilation, specialization, args.at, &tensors)?;
-    let names: Vec<&str> = graph.outputs.iter().map(|(name, _)| name.as_str()).collect();
+    let names: Vec<&str> = graph.tensor_outputs().iter().map(|(name, _)| name.as_str()).collect();
     if let Some(folder) = &args.output {
         write(folder, &names, &outputs)?;
     }
@@ -56,11 +56,15 @@ pub fn outputs(
     inputs: &[Tensor],
 ) -> Result<Vec<Tensor>> {
     match level {
-        Level::Graph => graph::interp::run(specialization.graph(), inputs),
+        Level::Graph => {
+            let graph = specialization.graph();
+            Ok(graph.contract(inputs, graph::interp::run(graph, &graph.expand(inputs)?)?))
+        }
         Level::Loops => {
-            let (outputs, status) = loops::interp::run_with_status(&specialization.realized().program, inputs)?;
+            let (graph, program) = (specialization.graph(), &specialization.realized().program);
+            let (outputs, status) = loops::interp::run_with_status(program, &graph.expand(inputs)?)?;
             finished(status as i32)?;
-            Ok(outputs)
+            Ok(graph.contract(inputs, outputs))
         }
         Level::Kernel => interpret::run(compilation, inputs),
         Level::Machine => {
