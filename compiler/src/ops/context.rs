@@ -48,6 +48,11 @@ impl<'n, 'b> NodeContext<'n, 'b> {
         self.node.opset
     }
 
+    /// Empty for the standard's own.
+    pub fn domain(&self) -> &'static str {
+        self.def.domain
+    }
+
     /// Inputs that the node lists, those left out in between included.
     pub fn input_count(&self) -> usize {
         self.inputs.len()
