@@ -129,7 +129,7 @@ impl<'b> Importer<'b> {
         if ranges.iter().all(Option::is_none) {
             return Ok(InputType::Known(ty));
         }
-        ensure!(!ty.dtype.is_packed(), "an extent of {ty} is a range, but two elements lie in a byte");
+        ensure!(!ty.dtype.is_packed(), "an extent of {ty} is a range, but its elements share bytes");
         Ok(InputType::Bounded(ty, ranges))
     }
 

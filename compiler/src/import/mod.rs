@@ -231,8 +231,14 @@ impl<'b> Importer<'b> {
     /// one that cannot be true is an error, unless the user asked for other shapes than the model was made for. A shape of another
     /// rank with extents that are not known is no such contract: a warning.
     fn check_output(&mut self, name: &str, declared: Option<DeclaredType>, wire: Wire<'b>) -> Result<()> {
-        let Some(declared) = declared else { return Ok(()) };
         let mut ty = wire.ty();
+        let is_whole = wire.axes().iter().all(|axis| axis.is_whole());
+        ensure!(
+            is_whole || !ty.dtype.is_packed(),
+            "an extent of the output '{name}' is known only at run time, but elements of {} share bytes",
+            ty.dtype
+        );
+        let Some(declared) = declared else { return Ok(()) };
         let mut dims = ty.shape.to_vec();
         // An extent that is known only at run time may be any.
         for (axis, (dim, of)) in dims.iter_mut().zip(wire.axes()).enumerate().filter(|(_, (_, of))| !of.is_whole()) {
