@@ -21,6 +21,11 @@ impl<'b> Importer<'b> {
             self.check_operators(node);
             return Ok(None);
         };
+        if let Some(wire) = inputs.iter().flatten().find(|wire| wire.is_bounded()) {
+            let found = self.builder.type_text(*wire);
+            return Err(Error::new(format!("{} does not take extents that are known only at run time: {found}", node.operator))
+                .help(ops::dynamic::HELP));
+        }
         let attributes = node.attributes();
         let results = match node.operator {
             "If" => self.branch(scope, &attributes, &inputs, node.outputs.len()),
@@ -70,7 +75,7 @@ impl<'b> Importer<'b> {
         let choose = |(then, otherwise): (&Wire<'b>, &Wire<'b>)| {
             let types = (then.ty(), otherwise.ty());
             ensure!(
-                types.0 == types.1,
+                types.0 == types.1 && then.axes() == otherwise.axes(),
                 "the condition is not known when the model is compiled, and the branches compute different types: {} and {}",
                 types.0,
                 types.1

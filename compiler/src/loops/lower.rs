@@ -13,9 +13,9 @@
 //!
 //! Floats of 16 bits are accumulated in f32. A value has one buffer, which its kernels write; where it is an output of the model it
 //! is that output's buffer, and other kernels read it there. Inputs, constants and repeated values that are outputs are copied.
-//! A constant of one element is a constant in the expressions. Values of packed dtypes lie in bytes (`i8` for `i4`, `u8` for `u4`):
-//! inputs and constants are unpacked by a kernel, where the load of a packed buffer gives the element at the index, and outputs
-//! are packed by one, in the order of memory: two elements share a byte.
+//! A constant of one element is a constant in the expressions. Values of packed dtypes lie in bytes ([`scalar::carrier`]): inputs and
+//! constants are unpacked by a kernel, where the load of a packed buffer gives the element at the index, and outputs are packed by
+//! one, in the order of memory: elements share a byte.
 //!
 //! Indices that are only known at run time are clamped where they are used, and checked by a kernel of their own, which sets the
 //! status of the run.
@@ -93,11 +93,7 @@ impl Source {
 
 /// The dtype in which values lie.
 fn unpacked(dtype: DType) -> DType {
-    match dtype {
-        DType::I4 => DType::I8,
-        DType::U4 => DType::U8,
-        other => other,
-    }
+    if dtype.is_packed() { scalar::carrier(dtype) } else { dtype }
 }
 
 impl Lowering<'_> {
@@ -184,8 +180,7 @@ impl Lowering<'_> {
             if ty.shape.count() == 1 {
                 let mut bits = [0];
                 scalar::read(tensor, 0, &mut bits);
-                let extended =
-                    if ty.dtype == DType::I4 { super::primitive::cast(DType::I4, DType::I8)(bits[0]) } else { bits[0] };
+                let extended = if ty.dtype.is_packed() { super::primitive::cast(ty.dtype, dtype)(bits[0]) } else { bits[0] };
                 return Source::Const(dtype, extended);
             }
             if self.buffers[value].is_none() {

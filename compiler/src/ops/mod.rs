@@ -16,6 +16,7 @@ pub mod gather;
 pub mod linalg;
 pub mod loss;
 pub mod matmul;
+pub mod microsoft;
 pub mod ml;
 pub mod ngram;
 pub mod norm;
@@ -80,7 +81,7 @@ fn full_name(domain: &str, name: &str) -> String {
 }
 
 /// Every operator that can be compiled, by family: those of the standard's own domain, and those of other domains.
-static ALL: [&[&[&OpDef]]; 2] = [STANDARD, ml::FAMILIES];
+static ALL: [&[&[&OpDef]]; 3] = [STANDARD, ml::FAMILIES, microsoft::FAMILIES];
 
 #[rustfmt::skip]
 static STANDARD: &[&[&OpDef]] = &[

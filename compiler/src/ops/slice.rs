@@ -181,39 +181,37 @@ fn range(start: i64, end: i64, step: i64, extent: usize) -> SliceAxis {
     }
 }
 
-pub static PAD: OpDef = OpDef {
-    domain: "",
-    name: "Pad",
-    since: &[2, 11, 13, 18, 19, 21, 23, 24, 25],
-    shape_inputs: &[1, 3],
-    build: |node| {
-        let x = node.input(0)?;
-        let attributes = node.attributes();
-        let words: &[&str] =
-            if node.version() < 19 { &["constant", "reflect", "edge"] } else { &["constant", "reflect", "edge", "wrap"] };
-        let mode = match attributes.word("mode", words)? {
-            "reflect" => PadMode::Reflect,
-            "edge" => PadMode::Edge,
-            "wrap" => PadMode::Wrap,
-            _ => PadMode::Constant,
-        };
-        let (pads, value) = if node.version() < 11 {
-            (attributes.required("pads", attributes.ints("pads")?)?, x.like(f64::from(attributes.float_or("value", 0.0)?)))
-        } else {
-            (node.constant_ints(1)?, node.optional_scalar(2)?.unwrap_or_else(|| x.like(0.0)))
-        };
-        let axes = if node.version() < 18 { None } else { node.optional_ints(3)? };
-        let axes = axes.map_or_else(|| Ok((0..x.rank()).collect()), |axes| node.axes(&axes, x.rank()))?;
-        if axes.len().checked_mul(2) != Some(pads.len()) {
-            return Err(node.error(format!("{} pads are given for {} axes", pads.len(), axes.len())));
-        }
-        let mut amounts = vec![(0, 0); x.rank()];
-        for (index, &axis) in axes.iter().enumerate() {
-            amounts[axis] = (pads[index], pads[index + axes.len()]);
-        }
-        Ok(vec![pad(node, x, &amounts, mode, value)?])
-    },
-};
+pub static PAD: OpDef =
+    OpDef { domain: "", name: "Pad", since: &[2, 11, 13, 18, 19, 21, 23, 24, 25], shape_inputs: &[1, 3], build: padded };
+
+/// The version in the domain of ONNX Runtime is as version 11 of the standard's.
+pub(super) fn padded<'b>(node: &NodeContext<'_, 'b>) -> Result<Vec<Wire<'b>>> {
+    let version = if node.domain().is_empty() { node.version() } else { 11 };
+    let x = node.input(0)?;
+    let attributes = node.attributes();
+    let words: &[&str] = if version < 19 { &["constant", "reflect", "edge"] } else { &["constant", "reflect", "edge", "wrap"] };
+    let mode = match attributes.word("mode", words)? {
+        "reflect" => PadMode::Reflect,
+        "edge" => PadMode::Edge,
+        "wrap" => PadMode::Wrap,
+        _ => PadMode::Constant,
+    };
+    let (pads, value) = if version < 11 {
+        (attributes.required("pads", attributes.ints("pads")?)?, x.like(f64::from(attributes.float_or("value", 0.0)?)))
+    } else {
+        (node.constant_ints(1)?, node.optional_scalar(2)?.unwrap_or_else(|| x.like(0.0)))
+    };
+    let axes = if version < 18 { None } else { node.optional_ints(3)? };
+    let axes = axes.map_or_else(|| Ok((0..x.rank()).collect()), |axes| node.axes(&axes, x.rank()))?;
+    if axes.len().checked_mul(2) != Some(pads.len()) {
+        return Err(node.error(format!("{} pads are given for {} axes", pads.len(), axes.len())));
+    }
+    let mut amounts = vec![(0, 0); x.rank()];
+    for (index, &axis) in axes.iter().enumerate() {
+        amounts[axis] = (pads[index], pads[index + axes.len()]);
+    }
+    Ok(vec![pad(node, x, &amounts, mode, value)?])
+}
 
 /// Pads each axis; negative amounts crop.
 fn pad<'b>(node: &NodeContext<'_, 'b>, x: Wire<'b>, amounts: &[(i64, i64)], mode: PadMode, value: Wire<'b>) -> Result<Wire<'b>> {

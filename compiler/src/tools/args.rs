@@ -122,6 +122,10 @@ pub struct BuildArgs {
     /// Fix the extent of a dimension that the model names, or its range, 1..128; again for further sets, as --shape
     #[arg(long, value_name = "NAME=EXTENT|LEAST..MOST", value_parser = dim)]
     pub dim: Vec<(String, Bounds)>,
+    /// Of a value that is as long as the data say, its greatest length; of one that determines extents, the greatest value of each
+    /// element
+    #[arg(long, value_name = "VALUE=N,…", value_parser = most_elements)]
+    pub max_elements: Vec<(String, Vec<usize>)>,
     /// Make an input a constant: of numbers, as 1 or 0.5,0.5 or of a .npy file
     #[arg(long, value_name = "INPUT=VALUE|FILE.npy", value_parser = pair)]
     pub constant: Vec<(String, String)>,
@@ -334,6 +338,12 @@ fn shape(text: &str) -> std::result::Result<(String, Vec<Bounds>), String> {
     Ok((name, dims.map_err(|error| format!("'{value}' is not a list of extents: {error}"))?))
 }
 
+fn most_elements(text: &str) -> std::result::Result<(String, Vec<usize>), String> {
+    let (name, value) = pair(text)?;
+    let most: std::result::Result<Vec<usize>, _> = value.split(',').map(|most| most.trim().parse()).collect();
+    Ok((name, most.map_err(|error| format!("'{value}' is not a list of numbers: {error}"))?))
+}
+
 fn dim(text: &str) -> std::result::Result<(String, Bounds), String> {
     let (name, value) = pair(text)?;
     Ok((name, bounds(&value).map_err(|error| format!("'{value}' is not an extent: {error}"))?))
@@ -368,6 +378,7 @@ impl BuildArgs {
         );
         (options.import.shapes, options.import.dims) = (first.shapes, first.dims);
         (options.import.ranges, options.import.axis_ranges) = (ranges.dims, ranges.axes);
+        unique("max-elements", &self.max_elements, &mut options.import.max_elements)?;
         options.further_shapes = sets.into_iter().map(|(set, _)| set).collect();
         if !self.constant.is_empty() {
             let declared: BTreeMap<String, Option<DeclaredType>> = declared_inputs(&Model::open(model)?)?.into_iter().collect();
