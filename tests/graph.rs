@@ -11,7 +11,7 @@ use mcc_support::random::Random;
 use mcc_tests::compare::same_bits;
 use mcc_tests::random_graph::{Config, RandomGraph, check_close, random_graph, random_inputs, tolerance};
 
-const GRAPHS: u64 = 400;
+const GRAPHS: u64 = 700;
 
 fn for_each_graph(check: impl Fn(u64, &RandomGraph)) {
     for seed in 0..GRAPHS {

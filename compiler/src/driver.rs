@@ -120,6 +120,7 @@ impl Options {
             "shapes": self.import.shapes,
             "dims": self.import.dims,
             "ranges": self.import.ranges,
+            "max_elements": self.import.max_elements,
             "axis_ranges": self.import.axis_ranges.iter().collect::<Vec<_>>(),
             "further_shapes":
                 self.further_shapes.iter().map(|set| json!({ "shapes": set.shapes, "dims": set.dims })).collect::<Vec<_>>(),
@@ -187,6 +188,8 @@ pub struct Compilation {
 pub struct Specialization {
     /// One line for each rewrite of the graph.
     pub rewrites: Vec<String>,
+    /// Those that fuel is spent on.
+    passes_steps: Vec<String>,
     /// What the passes left of the fuel.
     fuel: Option<u64>,
     graph: Option<Graph>,
@@ -318,6 +321,7 @@ impl Compilation {
             };
             specialization.graph = Some(passes::run(graph, passes::DEPLOYMENT, &mut pass_options));
             specialization.rewrites = pass_options.log;
+            specialization.passes_steps = pass_options.steps;
             specialization.fuel = pass_options.fuel;
         }
     }
@@ -390,7 +394,6 @@ impl Compilation {
     fn emit(&mut self) -> Result<()> {
         let extents = &self.extents;
         let program = &self.realized().program;
-        let lengths = &self.graph().lengths;
         let ranges = |values: &[i64]| values.iter().map(|&extent| DimRange { min: extent, max: extent }).collect();
         let specialization = |(index, specialization): (usize, &Specialization)| {
             let compiled = specialization.compiled();
@@ -416,8 +419,8 @@ impl Compilation {
             name: self.name.clone(),
             triple: self.machine.triple.clone(),
             cpu: self.machine.cpu.clone(),
-            inputs: ports("input", &program.inputs[..program.inputs.len() - lengths.dims.len()], &extents.inputs),
-            outputs: ports("output", &program.outputs[..program.outputs.len() - lengths.counts.len()], &extents.outputs),
+            inputs: ports("input", &program.inputs[..self.graph().tensor_inputs().len()], &extents.inputs),
+            outputs: ports("output", &program.outputs[..self.graph().tensor_outputs().len()], &extents.outputs),
             dims: extents.dims.clone(),
             counts: extents.counts.clone(),
             specializations: specializations.collect(),
@@ -555,6 +558,11 @@ impl Compilation {
 }
 
 impl Specialization {
+    /// What fuel is spent on, one line each, in order: rewrites, then decisions.
+    pub fn steps(&self) -> Vec<String> {
+        self.passes_steps.iter().cloned().chain(self.decisions().lines()).collect()
+    }
+
     pub fn graph(&self) -> &Graph {
         self.graph.as_ref().expect("the model was imported")
     }
@@ -620,7 +628,8 @@ impl Specialization {
             });
         let lengths = &self.graph().lengths;
         let inputs = &program.inputs[..program.inputs.len() - lengths.dims.len()];
-        let outputs = &program.outputs[..program.outputs.len() - lengths.counts.len()];
+        let found = lengths.counts.len() + lengths.checks.len();
+        let outputs = &program.outputs[..program.outputs.len() - found];
         let mut arena_bytes = plan.arena_bytes as u64;
         let mut reserve = |size_bytes: u64| {
             let offset = arena_bytes.next_multiple_of(ARENA_ALIGN as u64);
@@ -637,7 +646,7 @@ impl Specialization {
             tensors.iter().enumerate().map(stage).collect()
         };
         let (staged_inputs, staged_outputs) = (staged(inputs, &lengths.inputs), staged(outputs, &lengths.outputs));
-        let found: Vec<u64> = lengths.counts.iter().map(|_| reserve(8)).collect();
+        let found: Vec<u64> = (0..found).map(|_| reserve(8)).collect();
         let staged_place = |staged: &[Option<Staged>], at: usize, place: BufferPlace| {
             staged[at].as_ref().map_or(place, |staged| BufferPlace::Arena(staged.arena_offset()))
         };
@@ -662,6 +671,7 @@ impl Specialization {
         emit::Specialization {
             dims: Vec::new(),
             counts: lengths.counts.iter().zip(&found).map(count).collect(),
+            checks: lengths.checks.iter().zip(&found[lengths.counts.len()..]).map(count).collect(),
             inputs: shapes(inputs),
             outputs: shapes(outputs),
             kernels,

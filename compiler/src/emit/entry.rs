@@ -97,6 +97,8 @@ pub struct EntryBody {
     pub dims: Vec<DimRange>,
     /// Extents that it answers.
     pub counts: Vec<Count>,
+    /// What kernels find that must be within its bounds.
+    pub checks: Vec<Count>,
     /// Tensors that lie in the arena, with room for their largest extents, while the kernels run.
     pub staged_inputs: Vec<Staged>,
     pub staged_outputs: Vec<Staged>,
@@ -293,7 +295,8 @@ fn run(builder: &mut Builder, plan: &EntryPlan, body: &EntryBody, call: VReg) ->
         Some(address) => builder.load(Type::I32, address, 4),
         None => ok,
     };
-    let counts = counts(builder, body, arena);
+    let counts = load_counts(builder, &body.counts, arena);
+    let checks = load_counts(builder, &body.checks, arena);
     extents.extend(&counts);
     let answer = |builder: &mut Builder| {
         if !counts.is_empty() {
@@ -306,27 +309,27 @@ fn run(builder: &mut Builder, plan: &EntryPlan, body: &EntryBody, call: VReg) ->
         }
         vec![status]
     };
-    let outgrown = outgrown(builder, body, &counts);
+    let bounds = body.counts.iter().chain(&body.checks);
+    let outgrown = outgrown(builder, counts.iter().chain(&checks).copied().zip(bounds));
     let Some(outgrown) = outgrown else { return answer(builder)[0] };
     let error = |builder: &mut Builder| vec![builder.scalar_const(Lane::I32, status::ERROR_COUNT as u64)];
     builder.if_else(outgrown, error, answer)[0]
 }
 
-/// The extents that the run answers.
-fn counts(builder: &mut Builder, body: &EntryBody, arena: Option<VReg>) -> Vec<VReg> {
+fn load_counts(builder: &mut Builder, counts: &[Count], arena: Option<VReg>) -> Vec<VReg> {
     let mut count = |count: &Count| match *count {
         Count::Known(count) => builder.int(count),
         Count::Found { arena_offset, .. } => {
             load_field(builder, arena.expect("counts lie in the arena"), arena_offset as i64, Lane::I64)
         }
     };
-    body.counts.iter().map(&mut count).collect()
+    counts.iter().map(&mut count).collect()
 }
 
 /// Whether an extent that kernels found is not within its bounds.
-fn outgrown(builder: &mut Builder, body: &EntryBody, counts: &[VReg]) -> Option<VReg> {
+fn outgrown<'c>(builder: &mut Builder, counts: impl Iterator<Item = (VReg, &'c Count)>) -> Option<VReg> {
     let mut outgrown = None;
-    for (&count, bound) in counts.iter().zip(&body.counts) {
+    for (count, bound) in counts {
         let Count::Found { max, .. } = *bound else { continue };
         let max = builder.int(max);
         // A negative one is large without its sign.

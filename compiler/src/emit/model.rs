@@ -47,6 +47,8 @@ pub struct Specialization {
     pub dims: Vec<DimRange>,
     /// What it answers: one for each of [`CompiledModel::counts`].
     pub counts: Vec<Count>,
+    /// What kernels find that must be within its bounds.
+    pub checks: Vec<Count>,
     /// See [`EntryBody`](super::entry::EntryBody).
     pub staged_inputs: Vec<Staged>,
     pub staged_outputs: Vec<Staged>,

@@ -309,7 +309,7 @@ impl Builder {
     }
 
     /// Whether elements exist along these axes of a value of this rank, in a shape that broadcasts to it; `None` where all do.
-    pub(super) fn exists(&self, rank: usize, axes: &[(usize, Axis)]) -> Option<Wire<'_>> {
+    pub fn exists(&self, rank: usize, axes: &[(usize, Axis)]) -> Option<Wire<'_>> {
         let mut mask: Option<Wire<'_>> = None;
         for (axis, of_axis) in axes.iter().filter(|(_, axis)| !axis.is_whole()) {
             let mut shape = vec![1; rank];

@@ -27,8 +27,10 @@ pub enum Length {
 pub struct Lengths {
     /// The last inputs of the graph, each an `i64[]`.
     pub dims: Vec<Symbol>,
-    /// The last outputs of the graph, each an `i64[]`.
+    /// Outputs behind all others but the checks, each an `i64[]`.
     pub counts: Vec<Symbol>,
+    /// The last outputs of the graph, each an `i64[]`: where one is not within its bounds, the run has no result.
+    pub checks: Vec<Symbol>,
     /// Of each other input, for each axis; empty where all of its extents are fixed.
     pub inputs: Vec<Vec<Option<Length>>>,
     pub outputs: Vec<Vec<Option<Length>>>,
@@ -37,7 +39,7 @@ pub struct Lengths {
 impl Lengths {
     /// Whether an extent is known only at run time.
     pub fn any(&self) -> bool {
-        !self.dims.is_empty() || !self.counts.is_empty()
+        !self.dims.is_empty() || !self.counts.is_empty() || !self.checks.is_empty()
     }
 
     /// The place among the dims and the counts behind them.
@@ -113,7 +115,7 @@ impl Graph {
     }
 
     pub fn tensor_outputs(&self) -> &[(String, super::ValueId)] {
-        &self.outputs[..self.outputs.len() - self.lengths.counts.len()]
+        &self.outputs[..self.outputs.len() - self.lengths.counts.len() - self.lengths.checks.len()]
     }
 
     /// A value for each input of the graph from the tensors that a caller holds; what does not exist is filled so that it shows.
@@ -130,18 +132,28 @@ impl Graph {
     }
 
     /// What a caller gets of the values of the graph's outputs, for these inputs of the caller.
-    pub fn contract(&self, tensors: &[Tensor], outputs: Vec<Tensor>) -> Vec<Tensor> {
+    ///
+    /// # Errors
+    ///
+    /// An extent that outgrew its bound.
+    pub fn contract(&self, tensors: &[Tensor], outputs: Vec<Tensor>) -> Result<Vec<Tensor>> {
         if !self.lengths.any() {
-            return outputs;
+            return Ok(outputs);
         }
         let inputs: Vec<_> = self.tensor_inputs().iter().map(|(name, value)| (name.as_str(), self.ty(*value))).collect();
         let given: Vec<_> = tensors.iter().map(Tensor::ty).collect();
         let dims = self.lengths.dims_of(&inputs, &given).expect("inputs that were expanded");
         let (values, counts) = outputs.split_at(self.tensor_outputs().len());
+        let (counts, checks) = counts.split_at(self.lengths.counts.len());
+        for (symbol, value) in self.lengths.checks.iter().zip(checks) {
+            let value = value.number(0).as_i64();
+            let fits = (symbol.min as i64..=symbol.max as i64).contains(&value);
+            ensure!(fits, "'{}' is {value}, not from {} to {}", symbol.name, symbol.min, symbol.max);
+        }
         let counts = self.lengths.counts_from(counts);
         let narrowed =
             |(place, value): (usize, &Tensor)| narrow(value, &self.lengths.shape_of(place, value.ty(), &dims, &counts));
-        values.iter().enumerate().map(narrowed).collect()
+        Ok(values.iter().enumerate().map(narrowed).collect())
     }
 }
 

@@ -17,6 +17,8 @@ const MAX_ELEMENTS: usize = 256;
 
 #[derive(Debug, Default)]
 pub struct Symbolic {
+    /// What the user states of values, by their names.
+    most: BTreeMap<String, Vec<usize>>,
     atoms: Atoms,
     /// Of values with an axis that is not whole.
     axes: BTreeMap<ValueId, Vec<Axis>>,
@@ -26,6 +28,7 @@ pub struct Symbolic {
     wires: BTreeMap<Extent, ValueId>,
     dims: Vec<(Symbol, ValueId)>,
     counts: Vec<(Symbol, Extent, ValueId)>,
+    checks: Vec<(Symbol, ValueId)>,
     /// By place among the inputs and the outputs.
     inputs: BTreeMap<usize, Vec<Option<Length>>>,
     outputs: BTreeMap<usize, Vec<Option<Length>>>,
@@ -34,7 +37,7 @@ pub struct Symbolic {
 impl Symbolic {
     /// States the lengths of inputs and outputs in the graph; dims become its last inputs, counts its last outputs.
     pub(super) fn finish(self, graph: &mut Graph) {
-        if self.dims.is_empty() && self.counts.is_empty() {
+        if self.dims.is_empty() && self.counts.is_empty() && self.checks.is_empty() {
             return;
         }
         let list = |lengths: &BTreeMap<usize, Vec<Option<Length>>>, count: usize| {
@@ -43,7 +46,9 @@ impl Symbolic {
         let (inputs, outputs) = (list(&self.inputs, graph.inputs.len()), list(&self.outputs, graph.outputs.len()));
         graph.inputs.extend(self.dims.iter().map(|(symbol, value)| (symbol.name.clone(), *value)));
         graph.outputs.extend(self.counts.iter().map(|(symbol, _, value)| (symbol.name.clone(), *value)));
+        graph.outputs.extend(self.checks.iter().map(|(symbol, value)| (symbol.name.clone(), *value)));
         graph.lengths = Lengths {
+            checks: self.checks.into_iter().map(|(symbol, _)| symbol).collect(),
             dims: self.dims.into_iter().map(|(symbol, _)| symbol).collect(),
             counts: self.counts.into_iter().map(|(symbol, ..)| symbol).collect(),
             inputs,
@@ -53,6 +58,15 @@ impl Symbolic {
 }
 
 impl Builder {
+    /// States greatest lengths and elements of values, by their names.
+    pub fn set_most_elements(&self, most: BTreeMap<String, Vec<usize>>) {
+        self.state.borrow_mut().symbolic.most = most;
+    }
+
+    pub fn most_elements(&self, name: &str) -> Option<Vec<usize>> {
+        self.state.borrow().symbolic.most.get(name).filter(|most| !most.is_empty()).cloned()
+    }
+
     /// An extent that a run is told.
     pub fn dimension(&self, name: &str, min: usize, max: usize) -> Extent {
         let value = self.define(TensorType::new(DType::I64, Shape::scalar()), Def::Input).value;
@@ -87,10 +101,36 @@ impl Builder {
         state.symbolic.dims.iter().position(|(_, dim)| dim == value).map(Length::Dim)
     }
 
-    /// An extent that the run finds: an `i64[]`, which is limited to the bounds.
-    pub fn count<'b>(&'b self, name: &str, value: Wire<'b>, min: usize, max: usize) -> Extent {
-        let value = value.clamp(min as f64, max as f64);
-        self.state.borrow_mut().symbolic.atoms.symbol(name, value.value, (min as i64, max as i64))
+    /// An extent that the run finds: an `i64[]`. A run where it is not within the bounds ends without a result, unless that `cannot`
+    /// be.
+    pub fn count<'b>(&'b self, name: &str, value: Wire<'b>, max: usize, cannot: bool) -> Extent {
+        let limited = value.clamp(0.0, max as f64);
+        if !cannot {
+            self.require(name, value, max);
+        }
+        let mut state = self.state.borrow_mut();
+        let extent = state.symbolic.atoms.symbol(name, limited.value, (0, max as i64));
+        state.symbolic.wires.insert(extent.clone(), limited.value);
+        state.symbolic.elements.insert(limited.value, vec![extent.clone()]);
+        extent
+    }
+
+    /// A run where an `i64[]` is not from 0 to `max` ends without a result.
+    pub fn require<'b>(&'b self, name: &str, value: Wire<'b>, max: usize) {
+        let symbol = Symbol { name: name.to_string(), min: 0, max };
+        self.state.borrow_mut().symbolic.checks.push((symbol, value.value));
+    }
+
+    /// The elements of an integer as extents that the run finds, each at most what is given for it.
+    pub fn counts<'b>(&'b self, name: &str, values: Wire<'b>, most: &[usize]) -> Vec<Extent> {
+        let flat = values.cast(DType::I64).reshape([most.len()]);
+        let element = |(at, &max): (usize, &usize)| {
+            let value = flat.slice_axis(0, at, 1).reshape(Shape::scalar());
+            self.count(&format!("{name}_{at}"), value, max, false)
+        };
+        let elements: Vec<Extent> = most.iter().enumerate().map(element).collect();
+        self.state.borrow_mut().symbolic.elements.insert(values.value, elements.clone());
+        elements
     }
 
     /// Notes the lengths of the next output, whose elements that exist are made to be the first ones along each axis.
@@ -141,9 +181,13 @@ impl Builder {
         }
     }
 
-    /// These values are no longer there.
-    pub(super) fn forget_wires(&self, gone: &BTreeSet<ValueId>) {
-        self.state.borrow_mut().symbolic.wires.retain(|_, value| !gone.contains(value));
+    /// These values are no longer there. Whether a run was to be ended by one of them.
+    pub(super) fn forget_wires(&self, gone: &BTreeSet<ValueId>) -> bool {
+        let symbolic = &mut self.state.borrow_mut().symbolic;
+        symbolic.wires.retain(|_, value| !gone.contains(value));
+        let checks = symbolic.checks.len();
+        symbolic.checks.retain(|(_, value)| !gone.contains(value));
+        symbolic.checks.len() < checks
     }
 
     /// Notes that an `i64[]` is no less than 0 and no more than a bound.
@@ -360,6 +404,11 @@ impl<'b> Wire<'b> {
         let axes = shape.iter().zip(extents).map(|(&dim, extent)| Axis::new(dim, extent.clone())).collect();
         let same = self.builder.add_whole(Op::Reshape(shape), &[self]);
         self.builder.with_axes(same, axes)
+    }
+
+    /// As if all elements existed that there is room for.
+    pub fn unlimited(self) -> Wire<'b> {
+        if self.is_bounded() { self.builder.add_whole(Op::Reshape(self.shape()), &[self]) } else { self }
     }
 
     /// As [`limited`](Self::limited) along one axis.

@@ -41,8 +41,8 @@ pub fn verify(graph: &Graph) -> Result<()> {
 
 fn lengths(graph: &Graph) -> Result<()> {
     let lengths = &graph.lengths;
-    let (dims, counts) = (lengths.dims.len(), lengths.counts.len());
-    ensure!(dims <= graph.inputs.len() && counts <= graph.outputs.len(), "there are more extents than inputs or outputs");
+    let (dims, counts, found) = (lengths.dims.len(), lengths.counts.len(), lengths.counts.len() + lengths.checks.len());
+    ensure!(dims <= graph.inputs.len() && found <= graph.outputs.len(), "there are more extents than inputs or outputs");
     for (kind, list, tensors) in
         [("input", &lengths.inputs, graph.tensor_inputs()), ("output", &lengths.outputs, graph.tensor_outputs())]
     {
@@ -59,7 +59,7 @@ fn lengths(graph: &Graph) -> Result<()> {
             ensure!(known, "{kind} '{name}' has a length that is not there");
         }
     }
-    let extents = graph.inputs[graph.inputs.len() - dims..].iter().chain(&graph.outputs[graph.outputs.len() - counts..]);
+    let extents = graph.inputs[graph.inputs.len() - dims..].iter().chain(&graph.outputs[graph.outputs.len() - found..]);
     for (name, value) in extents {
         let scalar = TensorType::new(DType::I64, Shape::scalar());
         let is_extent = graph.values.get(*value).is_none_or(|value| value.ty == scalar);

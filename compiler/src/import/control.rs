@@ -22,6 +22,11 @@ impl<'b> Importer<'b> {
             self.check_operators(node);
             return Ok(None);
         };
+        if let Some(wire) = inputs.iter().flatten().find(|wire| wire.is_bounded()) {
+            let found = self.builder.type_text(*wire);
+            return Err(Error::new(format!("{} does not take extents that are known only at run time: {found}", node.operator))
+                .help(ops::dynamic::HELP));
+        }
         let attributes = node.attributes();
         let results = match node.operator {
             "If" => self.branch(scope, &attributes, &inputs, node.outputs.len()),
@@ -116,7 +121,7 @@ impl<'b> Importer<'b> {
                 carried.extend(stacked.into_iter().map(|stack| stack.slice_axis(0, 0, run)));
             }
             None if !stacked.is_empty() => {
-                let run = self.builder.count("rounds", rounds, 0, limit);
+                let run = self.builder.count("rounds", rounds, limit, true);
                 carried.extend(stacked.into_iter().map(|stack| stack.limited_along(0, &run)));
             }
             None => {}

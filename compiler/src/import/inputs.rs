@@ -8,13 +8,13 @@ use super::{ImportOptions, Importer, Scope, Warning, WarningKind};
 use crate::graph::build::MAX_VALUE_BYTES;
 use crate::graph::{Extent, Origin, Wire};
 use crate::onnx::graph::Declared;
-use crate::onnx::{DeclaredDim, DeclaredType};
+use crate::onnx::{DeclaredDim, DeclaredType, Node};
 
 impl<'b> Importer<'b> {
     /// Gives every input a value.
     pub(super) fn inputs(&mut self, scope: &Scope<'_, '_, 'b>, options: &ImportOptions) {
         let inputs = &scope.graph.inputs;
-        self.check_names(inputs, options);
+        self.check_names(scope, options);
         let dims = symbols(inputs, options);
         let mut dynamic = Vec::new();
         if let Err(error) = check_ranges(inputs, options) {
@@ -43,7 +43,8 @@ impl<'b> Importer<'b> {
     }
 
     /// Options must speak of inputs and dimensions that the model has.
-    fn check_names(&mut self, inputs: &[Declared<'_>], options: &ImportOptions) {
+    fn check_names(&mut self, scope: &Scope<'_, '_, 'b>, options: &ImportOptions) {
+        let inputs = &scope.graph.inputs;
         let names = || inputs.iter().map(|input| format!("'{}'", input.name)).collect::<Vec<_>>().join(", ");
         let given =
             options.shapes.keys().map(|name| ("--shape", name)).chain(options.constants.keys().map(|name| ("--constant", name)));
@@ -52,6 +53,11 @@ impl<'b> Importer<'b> {
                 let error = Error::new(format!("{option} names '{name}', which is not an input of the model"));
                 self.errors.push(error.help(format!("its inputs are {}", names())));
             }
+        }
+        let nodes = &scope.graph.nodes;
+        let known = |name: &String| names_of(inputs, nodes).any(|known| known == name);
+        if let Some(name) = options.max_elements.keys().find(|name| !known(name)) {
+            self.errors.push(Error::new(format!("--max-elements names '{name}', which is not a value of the model")));
         }
         let symbols: Vec<String> = inputs.iter().flat_map(symbols_of).collect();
         for name in options.dims.keys().chain(options.ranges.keys()).filter(|name| !symbols.contains(name)) {
@@ -123,7 +129,7 @@ impl<'b> Importer<'b> {
         if ranges.iter().all(Option::is_none) {
             return Ok(InputType::Known(ty));
         }
-        ensure!(!ty.dtype.is_packed(), "an extent of {ty} is a range, but two elements lie in a byte");
+        ensure!(!ty.dtype.is_packed(), "an extent of {ty} is a range, but its elements share bytes");
         Ok(InputType::Bounded(ty, ranges))
     }
 
@@ -143,6 +149,11 @@ impl<'b> Importer<'b> {
             .collect();
         self.builder.bounded_input(name, ty.dtype, &extents)
     }
+}
+
+/// The names of all inputs and results.
+fn names_of<'a>(inputs: &'a [Declared<'_>], nodes: &'a [Node<'_>]) -> impl Iterator<Item = &'a String> {
+    inputs.iter().map(|input| &input.name).chain(nodes.iter().flat_map(|node| &node.outputs))
 }
 
 /// A dimension that is known only at run time.

@@ -28,6 +28,9 @@ pub struct ImportOptions {
     pub dims: BTreeMap<String, usize>,
     /// Least and greatest extents of dimensions that the model names and a run is told.
     pub ranges: BTreeMap<String, (usize, usize)>,
+    /// By name of a value: where it is as long as the data say, its greatest length; where it determines extents, the greatest
+    /// value of each of its elements (the last holds for those behind it).
+    pub max_elements: BTreeMap<String, Vec<usize>>,
     /// As `ranges`, for an axis of an input, whose greatest extent `shapes` has.
     pub axis_ranges: BTreeMap<(String, usize), (usize, usize)>,
     /// Inputs that become constants.
@@ -44,6 +47,7 @@ pub fn import_all_errors(model: &Model, options: &ImportOptions) -> Result<(Grap
     let flat = flatten(model).map_err(|error| vec![error])?;
     let name = options.name.clone().unwrap_or_else(|| flat.name.to_string());
     let builder = Builder::new(name);
+    builder.set_most_elements(options.max_elements.clone());
     let mut importer = Importer {
         builder: &builder,
         errors: Vec::new(),
@@ -227,8 +231,14 @@ impl<'b> Importer<'b> {
     /// one that cannot be true is an error, unless the user asked for other shapes than the model was made for. A shape of another
     /// rank with extents that are not known is no such contract: a warning.
     fn check_output(&mut self, name: &str, declared: Option<DeclaredType>, wire: Wire<'b>) -> Result<()> {
-        let Some(declared) = declared else { return Ok(()) };
         let mut ty = wire.ty();
+        let is_whole = wire.axes().iter().all(|axis| axis.is_whole());
+        ensure!(
+            is_whole || !ty.dtype.is_packed(),
+            "an extent of the output '{name}' is known only at run time, but elements of {} share bytes",
+            ty.dtype
+        );
+        let Some(declared) = declared else { return Ok(()) };
         let mut dims = ty.shape.to_vec();
         // An extent that is known only at run time may be any.
         for (axis, (dim, of)) in dims.iter_mut().zip(wire.axes()).enumerate().filter(|(_, (_, of))| !of.is_whole()) {

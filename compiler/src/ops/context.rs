@@ -136,6 +136,7 @@ impl<'n, 'b> NodeContext<'n, 'b> {
     /// As [`optional_ints`](Self::optional_ints), where extents that are known only at run time are known as such.
     pub fn optional_extents(&self, index: usize) -> Result<Option<Vec<Extent>>> {
         let elements = self.inputs.get(index).copied().flatten().and_then(Wire::elements);
+        let elements = elements.or_else(|| self.bounded_elements(index));
         match elements {
             Some(elements) if self.def.shape_inputs.contains(&index) => {
                 self.optional(index);
@@ -143,6 +144,27 @@ impl<'n, 'b> NodeContext<'n, 'b> {
             }
             _ => Ok(self.optional_ints(index)?.map(|ints| ints.into_iter().map(Extent::from).collect())),
         }
+    }
+
+    /// The elements of an input whose greatest values the user states.
+    fn bounded_elements(&self, index: usize) -> Option<Vec<Extent>> {
+        let wire = self.inputs.get(index).copied().flatten()?;
+        let name = self.node.inputs.get(index)?;
+        let most = self.builder.most_elements(name)?;
+        let count = wire.shape().checked_count().filter(|&count| wire.dtype().is_integer() && !wire.is_bounded() && count > 0)?;
+        let most: Vec<usize> = (0..count).map(|at| most[at.min(most.len() - 1)]).collect();
+        Some(self.builder.counts(name, wire, &most))
+    }
+
+    /// The greatest length of an output that is as long as the data say, where the user states it; else `all`.
+    pub fn most_elements(&self, output: usize, all: usize) -> usize {
+        let name = self.node.outputs.get(output).map_or("", String::as_str);
+        self.builder.most_elements(name).and_then(|most| most.first().copied()).map_or(all, |most| most.min(all))
+    }
+
+    /// A name for what the run finds about an output.
+    pub fn output_name(&self, output: usize) -> &str {
+        self.node.outputs.get(output).map_or("", String::as_str)
     }
 
     pub fn extents(&self, index: usize) -> Result<Vec<Extent>> {
@@ -208,9 +230,13 @@ impl<'n, 'b> NodeContext<'n, 'b> {
         match &sources[..] {
             [] if wire.elements().is_some() => error.help(dynamic::HELP),
             [] => error,
-            [source] if source == name => error.help(format!("give its value with `--constant {source}=VALUE|FILE.npy`")),
+            [source] if source == name => error.help(format!(
+                "give its value with `--constant {source}=VALUE|FILE.npy`, or the greatest value of each of its elements with \
+                 `--max-elements {source}=N,…`"
+            )),
             _ => error.help(format!(
-                "it is computed from the values of {}: give them with `--constant NAME=VALUE|FILE.npy`",
+                "it is computed from the values of {}: give them with `--constant NAME=VALUE|FILE.npy`, or the greatest value of \
+                 each of its elements with `--max-elements {name}=N,…`",
                 sources.iter().map(|source| format!("'{source}'")).collect::<Vec<_>>().join(", ")
             )),
         }

@@ -206,7 +206,8 @@ pub static DROPOUT: OpDef = OpDef {
             node.attributes().ignore(if node.version() < 12 { "ratio" } else { "seed" });
             node.optional(1);
             let dtype = if node.version() < 10 { x.dtype() } else { DType::Bool };
-            let mask = node.wants_output(1).then(|| fill(node, dtype, x.shape(), Number::Int(1)));
+            let mask =
+                node.wants_output(1).then(|| fill(node, dtype, Shape::scalar(), Number::Int(1)).broadcast_to(&x.extents()));
             return Ok([Some(x), mask].into_iter().flatten().collect());
         };
         let what =

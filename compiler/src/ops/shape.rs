@@ -55,6 +55,12 @@ fn bounded_shape<'b>(node: &NodeContext<'_, 'b>, x: Wire<'b>, wanted: &[Extent],
                 Extent::from(1i64)
             }
             _ if builder.bounds(extent).0 < 0 => return Err(error()),
+            // A run where it is 0 has no result, rather than a wrong one.
+            _ if builder.bounds(extent).0 == 0 && !allow_zero => {
+                let most = builder.most(extent).saturating_sub(1);
+                builder.require(node.output_name(0), builder.extent_wire(extent) - 1.0, most);
+                extent.clone()
+            }
             _ => extent.clone(),
         });
     }

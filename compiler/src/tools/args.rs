@@ -66,6 +66,8 @@ pub enum Command {
     Bench(BenchArgs),
     /// Name everything that stops a model from being compiled
     Check(CheckArgs),
+    /// Find the rewrite, fusion, layout or schedule step that makes a result wrong
+    Bisect(BisectArgs),
     /// Run passes on a graph in its text form and print the result
     Opt(OptArgs),
     /// List the operators that can be compiled
@@ -120,6 +122,10 @@ pub struct BuildArgs {
     /// Fix the extent of a dimension that the model names, or its range, 1..128; again for further sets, as --shape
     #[arg(long, value_name = "NAME=EXTENT|LEAST..MOST", value_parser = dim)]
     pub dim: Vec<(String, Bounds)>,
+    /// Of a value that is as long as the data say, its greatest length; of one that determines extents, the greatest value of each
+    /// element
+    #[arg(long, value_name = "VALUE=N,…", value_parser = most_elements)]
+    pub max_elements: Vec<(String, Vec<usize>)>,
     /// Make an input a constant: of numbers, as 1 or 0.5,0.5 or of a .npy file
     #[arg(long, value_name = "INPUT=VALUE|FILE.npy", value_parser = pair)]
     pub constant: Vec<(String, String)>,
@@ -206,6 +212,37 @@ pub struct CheckArgs {
 pub enum Format {
     Text,
     Json,
+}
+
+#[derive(Args, Debug)]
+pub struct BisectArgs {
+    /// The model
+    #[arg(value_name = "MODEL.onnx")]
+    pub model: PathBuf,
+    #[command(flatten)]
+    pub build: BuildArgs,
+    #[command(flatten)]
+    pub compare: CompareArgs,
+}
+
+/// What results are compared with, and where.
+#[derive(Args, Debug)]
+pub struct CompareArgs {
+    /// The value of an input, or an archive with those of all inputs; inputs without one are random
+    #[arg(long, short, value_name = "INPUT=FILE.npy|FILE.npz")]
+    pub input: Vec<String>,
+    /// An archive of what is right, by the names of values or as out_NAME [default: the graph as imported, interpreted]
+    #[arg(long, value_name = "FILE.npz")]
+    pub against: Option<PathBuf>,
+    /// Which form of the model is judged: an interpreter's, or machine code
+    #[arg(long, default_value = "machine")]
+    pub at: Level,
+    /// Largest error that is right, as a part of the largest magnitude of a tensor
+    #[arg(long, default_value_t = 1e-4)]
+    pub tolerance: f64,
+    /// Seed of random inputs
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
 }
 
 #[derive(Args, Debug)]
@@ -301,6 +338,12 @@ fn shape(text: &str) -> std::result::Result<(String, Vec<Bounds>), String> {
     Ok((name, dims.map_err(|error| format!("'{value}' is not a list of extents: {error}"))?))
 }
 
+fn most_elements(text: &str) -> std::result::Result<(String, Vec<usize>), String> {
+    let (name, value) = pair(text)?;
+    let most: std::result::Result<Vec<usize>, _> = value.split(',').map(|most| most.trim().parse()).collect();
+    Ok((name, most.map_err(|error| format!("'{value}' is not a list of numbers: {error}"))?))
+}
+
 fn dim(text: &str) -> std::result::Result<(String, Bounds), String> {
     let (name, value) = pair(text)?;
     Ok((name, bounds(&value).map_err(|error| format!("'{value}' is not an extent: {error}"))?))
@@ -335,6 +378,7 @@ impl BuildArgs {
         );
         (options.import.shapes, options.import.dims) = (first.shapes, first.dims);
         (options.import.ranges, options.import.axis_ranges) = (ranges.dims, ranges.axes);
+        unique("max-elements", &self.max_elements, &mut options.import.max_elements)?;
         options.further_shapes = sets.into_iter().map(|(set, _)| set).collect();
         if !self.constant.is_empty() {
             let declared: BTreeMap<String, Option<DeclaredType>> = declared_inputs(&Model::open(model)?)?.into_iter().collect();

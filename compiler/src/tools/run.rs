@@ -19,11 +19,7 @@ use super::{inputs, interpret, print};
 
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let mut options = args.build.options(&args.model, "host")?;
-    options.stop_after = match args.at {
-        Level::Graph => Some(Stage::Passes),
-        Level::Loops => Some(Stage::Realize),
-        Level::Kernel | Level::Machine => None,
-    };
+    options.stop_after = last_stage(args.at);
     let given = inputs::from_arguments(&args.input)?;
     inputs::fix_shapes(&given, &mut options);
     let mut reporter = Reporter::new(!args.quiet, Vec::new());
@@ -48,6 +44,15 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The last stage that a run at a level needs; `None`: all of them.
+pub fn last_stage(level: Level) -> Option<Stage> {
+    match level {
+        Level::Graph => Some(Stage::Passes),
+        Level::Loops => Some(Stage::Realize),
+        Level::Kernel | Level::Machine => None,
+    }
+}
+
 /// The outputs at a level; `specialization` is that of the inputs' shapes.
 pub fn outputs(
     compilation: &Compilation,
@@ -58,13 +63,13 @@ pub fn outputs(
     match level {
         Level::Graph => {
             let graph = specialization.graph();
-            Ok(graph.contract(inputs, graph::interp::run(graph, &graph.expand(inputs)?)?))
+            graph.contract(inputs, graph::interp::run(graph, &graph.expand(inputs)?)?)
         }
         Level::Loops => {
             let (graph, program) = (specialization.graph(), &specialization.realized().program);
             let (outputs, status) = loops::interp::run_with_status(program, &graph.expand(inputs)?)?;
             finished(status as i32)?;
-            Ok(graph.contract(inputs, outputs))
+            graph.contract(inputs, outputs)
         }
         Level::Kernel => interpret::run(compilation, inputs),
         Level::Machine => {

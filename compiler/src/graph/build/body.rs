@@ -60,7 +60,8 @@ impl Builder {
         let carried: Vec<Wire<'b>> =
             initial.iter().map(|wire| self.with_axes(self.define(wire.ty(), Def::Input), wire.axes())).collect();
         let built = body(round, &carried).and_then(|built| self.check().map(|()| built));
-        let nodes = self.take_nodes(mark);
+        let (nodes, checked) = self.take_checked(mark);
+        ensure!(!checked, "a size that a loop finds in its rounds is not known to be in bounds");
         let Round { go: goes_on, next, elements } = built?;
         for (next, initial) in next.iter().zip(initial) {
             ensure!(
@@ -143,7 +144,8 @@ impl Builder {
             self.check()?;
             let mark = self.node_count();
             let built = build(taken).and_then(|built| self.check().map(|()| built));
-            let nodes = self.take_nodes(mark);
+            let (nodes, checked) = self.take_checked(mark);
+            ensure!(!checked, "a size that a branch finds is not known to be in bounds");
             let built = built?;
             self.check_extents(&nodes, [].iter(), &built)?;
             let axes = built.iter().map(|wire| wire.axes()).collect::<Vec<_>>();
@@ -164,12 +166,17 @@ impl Builder {
 
     /// Takes the nodes out of the graph that were added since there were so many.
     fn take_nodes(&self, mark: usize) -> Nodes {
+        self.take_checked(mark).0
+    }
+
+    /// The same, and whether one of them is to end runs.
+    fn take_checked(&self, mark: usize) -> (Nodes, bool) {
         let nodes: Nodes = {
             let nodes = &mut self.state.borrow_mut().graph.nodes;
             (mark..nodes.len()).map(|at| NodeId(at as u32)).filter_map(|id| nodes[id].take()).collect()
         };
-        self.forget_wires(&nodes.iter().flat_map(|node| &node.results).copied().collect());
-        nodes
+        let checked = self.forget_wires(&nodes.iter().flat_map(|node| &node.results).copied().collect());
+        (nodes, checked)
     }
 
     /// That no extent of these values is computed in the body.

@@ -41,7 +41,7 @@ impl Parser<'_> {
         self.lexer.expect_word("graph")?;
         self.graph.name = self.lexer.string()?;
         self.lexer.expect("{")?;
-        let (mut dims, mut counts) = (Vec::new(), Vec::new());
+        let (mut dims, mut counts, mut checks) = (Vec::new(), Vec::new(), Vec::new());
         while !self.lexer.eat("}")? {
             if self.lexer.eat_word("input")? {
                 self.input()?;
@@ -61,6 +61,12 @@ impl Parser<'_> {
                 let symbol = self.symbol(name.clone())?;
                 self.graph.lengths.counts.push(symbol);
                 counts.push((name, value));
+            } else if self.lexer.eat_word("check")? {
+                let value = self.operand()?;
+                let name = self.lexer.string()?;
+                let symbol = self.symbol(name.clone())?;
+                self.graph.lengths.checks.push(symbol);
+                checks.push((name, value));
             } else if self.lexer.eat_word("output")? {
                 let value = self.operand()?;
                 let name = self.lexer.string()?;
@@ -72,7 +78,7 @@ impl Parser<'_> {
             }
         }
         self.graph.inputs.extend(dims);
-        self.graph.outputs.extend(counts);
+        self.graph.outputs.extend(counts.into_iter().chain(checks));
         if !self.graph.lengths.any() {
             self.graph.lengths = Lengths::default();
         }

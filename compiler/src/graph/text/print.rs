@@ -70,9 +70,10 @@ fn print(graph: &Graph, full: bool, depth: usize, out: &mut dyn Write) -> fmt::R
         constant(*value, out)?;
         writeln!(out, "{indent}output {value} {}{}", quote(name), lengths_text(&lengths.outputs, place))?;
     }
-    for (symbol, (_, value)) in lengths.counts.iter().zip(&graph.outputs[graph.tensor_outputs().len()..]) {
+    let kinds = lengths.counts.iter().map(|count| ("count", count)).chain(lengths.checks.iter().map(|check| ("check", check)));
+    for ((kind, symbol), (_, value)) in kinds.zip(&graph.outputs[graph.tensor_outputs().len()..]) {
         constant(*value, out)?;
-        writeln!(out, "{indent}count {value} {} at {} to {}", quote(&symbol.name), symbol.min, symbol.max)?;
+        writeln!(out, "{indent}{kind} {value} {} at {} to {}", quote(&symbol.name), symbol.min, symbol.max)?;
     }
     write!(out, "{}}}", &indent[2..])
 }
