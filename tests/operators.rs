@@ -54,7 +54,7 @@ fn judge_rows(case: &OperatorCase) -> Result<bool, String> {
     else {
         return Ok(false);
     };
-    let model = Model::open(&case.model()).map_err(|error| error.to_string())?;
+    let model = Model::open(case.model()).map_err(|error| error.to_string())?;
     let rows = x.shape()[0];
     let mut proto = model.proto;
     let declared = &mut proto.graph.as_mut().expect("a model has a graph").input[0];
