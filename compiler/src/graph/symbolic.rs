@@ -277,6 +277,7 @@ impl Builder {
         let x = || operands.first()?.elements();
         match op {
             Op::Cast(dtype) if dtype.is_integer() => x(),
+            Op::Cast(dtype) => self.exact(*dtype, x()?),
             Op::Unary(UnaryFn::Neg) => Some(x()?.iter().map(|element| &Extent::default() - element).collect()),
             Op::Reshape(_) | Op::Transpose(_) | Op::Slice(_) | Op::Concat { .. } | Op::Broadcast(_) => moved(op, operands),
             Op::Gather { .. } => {
@@ -287,15 +288,18 @@ impl Builder {
                 Some(named(&interp::eval(op, &[&ids[0], &indices], &ty), &pool))
             }
             Op::Binary(function) => {
+                let dtype = operands[0].dtype();
+                let divides = matches!(function, BinaryFn::Div | BinaryFn::Mod | BinaryFn::Rem);
                 let [a, b] = broadcast(operands)?.try_into().ok()?;
-                a.iter().zip(&b).map(|(a, b)| self.element(*function, a, b)).collect()
+                let elements = a.iter().zip(&b).map(|(a, b)| self.element(*function, a, b)).collect::<Option<_>>()?;
+                if dtype.is_float() { self.exact(dtype, elements).filter(|_| !divides) } else { Some(elements) }
             }
             Op::Select => {
                 let [condition, then, otherwise] = broadcast(operands)?.try_into().ok()?;
                 let choose = |at: usize| Some(if condition[at].known()? != 0 { then[at].clone() } else { otherwise[at].clone() });
                 (0..condition.len()).map(choose).collect()
             }
-            Op::Reduce { kind, axes } if axes.len() == operands[0].rank() => {
+            Op::Reduce { kind, axes } if axes.len() == operands[0].rank() && operands[0].dtype().is_integer() => {
                 let elements = x()?;
                 let (first, rest) = elements.split_first()?;
                 let total = rest.iter().fold(first.clone(), |a, b| match kind {
@@ -308,6 +312,16 @@ impl Builder {
             }
             _ => None,
         }
+    }
+
+    /// Elements that a float holds without rounding.
+    fn exact(&self, dtype: DType, elements: Vec<Extent>) -> Option<Vec<Extent>> {
+        let greatest = greatest_exact(dtype)?;
+        let fits = |element: &Extent| {
+            let (low, high) = self.bounds(element);
+            -greatest <= low && high <= greatest
+        };
+        elements.iter().all(fits).then_some(elements)
     }
 
     fn element(&self, function: BinaryFn, a: &Extent, b: &Extent) -> Option<Extent> {
@@ -329,6 +343,15 @@ impl Builder {
             BinaryFn::Le => truth(high <= 0, low > 0),
             _ => None,
         }
+    }
+}
+
+/// Up to which a float holds every integer.
+fn greatest_exact(dtype: DType) -> Option<i64> {
+    match dtype {
+        DType::F32 => Some(1 << 24),
+        DType::F64 => Some(1 << 53),
+        _ => None,
     }
 }
 
@@ -393,9 +416,16 @@ impl<'b> Wire<'b> {
         if let Some(elements) = self.builder.state.borrow().symbolic.elements.get(&self.value) {
             return Some(elements.clone());
         }
-        let integers = !self.dtype().is_float() && self.shape().count() <= MAX_ELEMENTS;
-        let tensor = if integers { self.constant() } else { None };
-        tensor.map(|tensor| tensor.numbers().map(|number| Extent::from(number.as_i64())).collect())
+        let tensor = if self.shape().count() <= MAX_ELEMENTS { self.constant()? } else { return None };
+        let greatest = if self.dtype().is_float() { greatest_exact(self.dtype())? } else { i64::MAX };
+        let element = |number: Number| match number {
+            Number::Float(number) => {
+                let integer = number as i64;
+                (integer as f64 == number && integer.abs() <= greatest).then(|| Extent::from(integer))
+            }
+            number => Some(Extent::from(number.as_i64())),
+        };
+        tensor.numbers().map(element).collect()
     }
 
     /// The same elements, of which only those exist that are below the extents; capacities stay.

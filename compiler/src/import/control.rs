@@ -2,10 +2,11 @@
 //! becomes a branch or loop of the graph.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 
-use mcc_support::{Error, Result, Shape, Tensor, ensure};
+use mcc_support::{DType, Error, Result, Shape, Tensor, ensure};
 
-use super::{Importer, Scope};
+use super::{Importer, Scope, Warning, WarningKind};
 use crate::graph::{Repeated, Round, Wire};
 use crate::onnx::{Attributes, FlatGraph, Node};
 use crate::ops;
@@ -22,7 +23,8 @@ impl<'b> Importer<'b> {
             self.check_operators(node);
             return Ok(None);
         };
-        if let Some(wire) = inputs.iter().flatten().find(|wire| wire.is_bounded()) {
+        // As many rounds as the sequences are long.
+        if let Some(wire) = inputs.iter().flatten().find(|wire| node.operator == "Scan" && wire.is_bounded()) {
             let found = self.builder.type_text(*wire);
             return Err(Error::new(format!("{} does not take extents that are known only at run time: {found}", node.operator))
                 .help(ops::dynamic::HELP));
@@ -43,14 +45,7 @@ impl<'b> Importer<'b> {
 
     /// Names the operators in the graphs of a node that are not supported, where the graphs cannot be looked at more closely.
     fn check_operators(&mut self, node: &Node<'_>) {
-        for inner in node.graphs().flat_map(|graph| &graph.nodes) {
-            if ops::control(inner.domain, inner.operator).is_none()
-                && let Err(error) = ops::lookup(inner.domain, inner.operator, inner.opset)
-            {
-                self.errors.push(error.node(inner.reference()));
-            }
-            self.check_operators(inner);
-        }
+        node.graphs().for_each(|graph| unsupported_operators(graph, &mut self.errors));
     }
 
     /// An `If` whose condition is known is the branch that it takes; else both are computed, and one chosen.
@@ -69,13 +64,51 @@ impl<'b> Importer<'b> {
             let taken = if value.number(0).as_f64() != 0.0 { then_branch } else { else_branch };
             return self.subgraph(scope, taken, &[]);
         }
-        let mut missing = false;
-        let results = self.builder.branch(condition.reshape(Shape::scalar()), |taken| {
-            let results = self.subgraph(scope, if taken { then_branch } else { else_branch }, &[])?;
-            missing |= results.is_none();
+        let condition = condition.reshape(Shape::scalar());
+        let branches = [else_branch, then_branch];
+        let before = self.attempt();
+        let mut failed = None;
+        let results = self.builder.branch(condition, |taken| {
+            let results = self.subgraph(scope, branches[usize::from(taken)], &[])?;
+            let results = results.filter(|_| self.errors.len() == before.errors);
+            failed = results.is_none().then_some(taken);
             Ok(results.ok_or_else(|| Error::new("a branch could not be made"))?.into_iter().take(wanted).collect())
         });
-        if missing { Ok(None) } else { results.map(Some) }
+        let Some(taken) = failed else { return results.map(Some) };
+        let reasons = self.give_up(&before);
+        let mut unsupported = Vec::new();
+        unsupported_operators(branches[usize::from(taken)], &mut unsupported);
+        let other = if unsupported.is_empty() { self.subgraph(scope, branches[usize::from(!taken)], &[])? } else { None };
+        let Some(other) = other.filter(|_| self.errors.len() == before.errors) else {
+            self.give_up(&before);
+            self.errors.extend(reasons);
+            return Ok(None);
+        };
+        // The model's author made the branch for other shapes.
+        let wrong = condition.eq(self.builder.constant(Tensor::scalar(taken))).cast(DType::I64);
+        self.builder.require("branch", wrong, 0);
+        let reason = reasons.first().map_or_else(String::new, |error| format!(": {error}"));
+        let message = format!("where the condition is {taken}, a run ends without a result, for the branch does not fit{reason}");
+        self.warnings.push(Warning::new(WarningKind::Branch, message));
+        Ok(Some(other))
+    }
+
+    /// Where import stands, before what may turn out not to be possible.
+    fn attempt(&self) -> Attempt {
+        Attempt {
+            errors: self.errors.len(),
+            warnings: self.warnings.len(),
+            inputs: self.builder.input_count(),
+            stand_ins: self.stand_ins.clone(),
+        }
+    }
+
+    /// Goes back to there; the errors since.
+    fn give_up(&mut self, attempt: &Attempt) -> Vec<Error> {
+        self.warnings.truncate(attempt.warnings);
+        self.builder.truncate_inputs(attempt.inputs);
+        self.stand_ins.clone_from(&attempt.stand_ins);
+        self.errors.split_off(attempt.errors)
     }
 
     fn repeat<'a>(
@@ -198,36 +231,42 @@ impl<'b> Importer<'b> {
         initial: &[Wire<'b>],
         mut body: impl FnMut(&mut Self, Wire<'b>, &[Wire<'b>]) -> Result<Option<Round<'b>>>,
     ) -> Result<Option<Repeated<'b>>> {
-        let (builder, errors) = (self.builder, self.errors.len());
-        let (inputs, stand_ins) = (builder.input_count(), self.stand_ins.clone());
-        let mut missing = false;
+        let builder = self.builder;
+        let mut reason = None;
+        // Leaves no trace of a round that could not be made, but the reason.
         let mut round = |importer: &mut Self, round: Wire<'b>, carried: &[Wire<'b>]| {
             importer.begin_round()?;
-            let results = body(importer, round, carried)?;
-            let results = results.filter(|_| importer.errors.len() == errors);
-            missing = results.is_none();
-            results.ok_or_else(|| Error::new("the body of a loop could not be made"))
+            let before = importer.attempt();
+            let results = body(importer, round, carried);
+            let failed = importer.errors.len() > before.errors || results.as_ref().is_ok_and(Option::is_none);
+            let failure = || Error::new("the body of a loop could not be made");
+            let results = results.and_then(|results| results.filter(|_| !failed).ok_or_else(failure));
+            results.map_err(|error| {
+                let inner = importer.give_up(&before).into_iter().next();
+                let inner = inner.unwrap_or(error);
+                reason = Some(inner);
+                failure()
+            })
         };
         let mut repeated = builder.repeat(limit, rounds, go, initial, |at, carried| round(self, at, carried)).map(Some);
         let constant = |wire: Wire<'b>| wire.constant().map(|value| value.number(0).as_i64());
         let known = rounds.map_or(Some(limit as i64), constant).filter(|_| go.is_none_or(|go| constant(go) == Some(1)));
         if let (Err(_), Some(known)) = (&repeated, known) {
             // Rounds whose types depend on their number.
-            self.errors.truncate(errors);
-            builder.truncate_inputs(inputs);
-            self.stand_ins = stand_ins;
             let written = usize::try_from(known).unwrap_or(0);
             repeated = builder.write_out(written, initial, &mut |at, carried: &[Wire<'b>]| round(self, at, carried));
         }
         match repeated {
             Ok(Some(repeated)) => Ok(Some(repeated)),
-            Ok(None) => Err(Error::new("what the loop carries changes its type, and when it ends depends on data")),
-            Err(_) if missing && known.is_some() => Ok(None),
-            Err(error) if known.is_some() => Err(error),
+            Ok(None) => {
+                let error = Error::new("what the loop carries changes its type, and when it ends depends on data");
+                Err(reason.into_iter().fold(error, |error, reason| error.context(format!("for {reason}"))))
+            }
             Err(error) => {
+                let inner = reason.unwrap_or(error);
+                let unknown = rounds.filter(|rounds| rounds.constant().is_none()).or(go);
+                let Some(wire) = unknown.filter(|_| known.is_none()) else { return Err(inner) };
                 // Were it known how the loop runs, its rounds could be written out.
-                let inner = self.errors.drain(errors..).next().unwrap_or_else(|| error.clone());
-                let Some(wire) = rounds.filter(|rounds| rounds.constant().is_none()).or(go) else { return Err(inner) };
                 let what = "how many rounds a loop runs whose body cannot be compiled for all rounds at once";
                 Err(self.unknown(what, wire).context(format!("for {inner}")))
             }
@@ -263,6 +302,25 @@ impl<'b> Importer<'b> {
         } else {
             error.help(format!("give the values of {} with `--constant NAME=VALUE`", sources.join(", ")))
         }
+    }
+}
+
+/// See [`Importer::attempt`].
+struct Attempt {
+    errors: usize,
+    warnings: usize,
+    inputs: usize,
+    stand_ins: BTreeSet<String>,
+}
+
+fn unsupported_operators(graph: &FlatGraph<'_>, errors: &mut Vec<Error>) {
+    for node in &graph.nodes {
+        if ops::control(node.domain, node.operator).is_none()
+            && let Err(error) = ops::lookup(node.domain, node.operator, node.opset)
+        {
+            errors.push(error.node(node.reference()));
+        }
+        node.graphs().for_each(|graph| unsupported_operators(graph, errors));
     }
 }
 

@@ -31,6 +31,8 @@ kinds! {
     Training = "training",
     /// A node answers in another form than ONNX has it.
     Result = "result",
+    /// A branch does not fit the shapes.
+    Branch = "branch",
     /// An input with a default value became a constant.
     Default = "default-input",
     /// Something that does not change results is not in the object.

@@ -53,17 +53,60 @@ impl Builder {
         {
             return Ok(written);
         }
-        self.check()?;
-        let mark = self.node_count();
-        let round = self.define(TensorType::new(DType::I64, Shape::scalar()), Def::Input);
-        self.name_extent("round", round, limit.saturating_sub(1));
-        let carried: Vec<Wire<'b>> =
-            initial.iter().map(|wire| self.with_axes(self.define(wire.ty(), Def::Input), wire.axes())).collect();
-        let built = body(round, &carried).and_then(|built| self.check().map(|()| built));
-        let (nodes, checked) = self.take_checked(mark);
-        ensure!(!checked, "a size that a loop finds in its rounds is not known to be in bounds");
-        let Round { go: goes_on, next, elements } = built?;
-        for (next, initial) in next.iter().zip(initial) {
+        let (mut counters, given) = (self.counters(initial, &mut body), limit);
+        let mut limit = self.limit(given, initial, &counters, &mut body);
+        let placeholders = |only: &[usize]| -> Vec<Wire<'b>> {
+            only.iter().map(|&at| self.with_axes(self.define(initial[at].ty(), Def::Input), initial[at].axes())).collect()
+        };
+        let mut build = |places: &[usize], carried: &[Wire<'b>], counters: &Counters, limit: usize| -> Result<Built<'b>> {
+            self.check()?;
+            let mark = self.node_count();
+            let round = self.define(TensorType::new(DType::I64, Shape::scalar()), Def::Input);
+            self.name_extent("round", round, limit.saturating_sub(1));
+            let mut values = initial.to_vec();
+            places.iter().zip(carried).for_each(|(&at, &wire)| values[at] = wire);
+            counters.iter().for_each(|(&at, &step)| values[at] = counted(initial[at], round, step));
+            let built = body(round, &values).and_then(|built| self.check().map(|()| built));
+            // What a counter is in the next round must be seen to be one step more.
+            let counts = built.as_ref().map_or(Vec::new(), |built| {
+                let one_more = round + 1.0;
+                let counts = |(&at, &step): (&usize, &i64)| {
+                    let (next, want) = (built.next[at].elements(), counted(initial[at], one_more, step).elements());
+                    (next.is_none() || next != want).then_some(at)
+                };
+                counters.iter().filter_map(counts).collect()
+            });
+            let (nodes, checked) = self.take_checked(mark);
+            ensure!(!checked, "a size that a loop finds in its rounds is not known to be in bounds");
+            Ok(Built { round, nodes, results: built?, no_counters: counts })
+        };
+        let mut changed: Vec<usize> = (0..initial.len()).filter(|at| !counters.contains_key(at)).collect();
+        let mut carried = placeholders(&changed);
+        let mut made = build(&changed, &carried, &counters, limit)?;
+        // What no round changes is not carried: the body reads it as it is.
+        let kept = |made: &Built<'b>, changed: &[usize], carried: &[Wire<'b>]| -> Vec<usize> {
+            let moves = |(&at, wire): (&usize, &Wire<'b>)| (made.results.next[at].value != wire.value).then_some(at);
+            let mut moving: Vec<usize> =
+                changed.iter().zip(carried).filter_map(moves).chain(made.no_counters.iter().copied()).collect();
+            moving.sort_unstable();
+            moving
+        };
+        let mut moving = kept(&made, &changed, &carried);
+        while moving != changed {
+            counters.retain(|at, _| !made.no_counters.contains(at));
+            if !made.no_counters.is_empty() {
+                limit = given;
+            }
+            changed = moving;
+            carried = placeholders(&changed);
+            made = build(&changed, &carried, &counters, limit)?;
+            moving = kept(&made, &changed, &carried);
+        }
+        let Built { round, nodes, results: built, .. } = made;
+        let Round { go: goes_on, next, elements } = built;
+        let next: Vec<Wire<'b>> = changed.iter().map(|&at| next[at]).collect();
+        let started: Vec<Wire<'b>> = changed.iter().map(|&at| initial[at]).collect();
+        for (next, initial) in next.iter().zip(&started) {
             ensure!(
                 next.axes() == initial.axes(),
                 "a value carried by a loop starts as {} and goes on as {}",
@@ -77,18 +120,97 @@ impl Builder {
         let captured = self.captures(&nodes, &inputs, &outputs);
         let body = self.assemble(&nodes, inputs.iter().chain(&captured), &outputs);
         let mut operands = vec![rounds, go];
-        operands.extend(initial);
+        operands.extend(&started);
         operands.extend(captured.iter().map(|&value| self.wire(value)));
-        let mut results = self.add_all(Op::Loop(Box::new(Loop { body, carried: initial.len(), limit })), &operands);
+        let mut results = self.add_all(Op::Loop(Box::new(Loop { body, carried: started.len(), limit })), &operands);
         self.check()?;
-        let stacks = results.split_off(1 + initial.len());
+        let stacks = results.split_off(1 + started.len());
         let rounds = results.remove(0);
-        let carried = results.into_iter().zip(initial).map(|(result, initial)| self.with_axes(result, initial.axes())).collect();
+        let mut ends = initial.to_vec();
+        changed.iter().zip(results).for_each(|(&at, result)| ends[at] = self.with_axes(result, initial[at].axes()));
+        counters.iter().for_each(|(&at, &step)| ends[at] = counted(initial[at], rounds, step));
         let stack = |(stack, element): (Wire<'b>, &Wire<'b>)| {
             self.with_axes(stack, [Axis::whole(limit)].into_iter().chain(element.axes()).collect())
         };
         let stacks = stacks.into_iter().zip(&elements).map(stack).collect();
-        Ok(Repeated { rounds, carried, stacks })
+        Ok(Repeated { rounds, carried: ends, stacks })
+    }
+
+    /// How many rounds there can be, where counters alone tell that some round is the last one.
+    fn limit<'b>(
+        &'b self,
+        limit: usize,
+        initial: &[Wire<'b>],
+        counters: &Counters,
+        body: &mut impl FnMut(Wire<'b>, &[Wire<'b>]) -> Result<Round<'b>>,
+    ) -> usize {
+        if counters.values().all(|&step| step == 0) {
+            return limit;
+        }
+        let mark = self.node_count();
+        let mut is_last = |round: usize| -> Option<bool> {
+            let round = self.constant(Tensor::scalar(round as i64));
+            let value = |(at, wire): (usize, &Wire<'b>)| match counters.get(&at) {
+                Some(&step) => counted(*wire, round, step),
+                None => self.with_axes(self.define(wire.ty(), Def::Input), wire.axes()),
+            };
+            let values: Vec<Wire<'b>> = initial.iter().enumerate().map(value).collect();
+            let built = body(round, &values);
+            let built = built.ok().filter(|_| self.check().is_ok())?;
+            built.go.constant().map(|go| go.number(0).as_i64() == 0)
+        };
+        let found = (|| {
+            let mut last = 1;
+            while !is_last(last)? {
+                last = Some(2 * last).filter(|&last| last < limit.min(1 << 20))?;
+            }
+            let mut goes_on = last / 2;
+            while last - goes_on > 1 {
+                let middle = goes_on.midpoint(last);
+                if is_last(middle)? { last = middle } else { goes_on = middle }
+            }
+            Some(last + 1)
+        })();
+        self.take_nodes(mark);
+        found.unwrap_or(limit)
+    }
+
+    /// What a loop carries that seems to grow by the same number in each round, which may be 0: that number by place. It is seen in the first two.
+    fn counters<'b>(
+        &'b self,
+        initial: &[Wire<'b>],
+        body: &mut impl FnMut(Wire<'b>, &[Wire<'b>]) -> Result<Round<'b>>,
+    ) -> Counters {
+        let number = |wire: Wire<'b>| wire.constant().filter(|value| value.count() == 1).map(|value| value.number(0).as_i64());
+        let may_count = |wire: &Wire<'b>| wire.dtype().is_integer() && number(*wire).is_some();
+        let mut counters = Counters::new();
+        if !initial.iter().any(may_count) {
+            return counters;
+        }
+        let mark = self.node_count();
+        let define = |wire: &Wire<'b>| self.with_axes(self.define(wire.ty(), Def::Input), wire.axes());
+        let mut values: Vec<Wire<'b>> = initial.iter().map(|wire| if may_count(wire) { *wire } else { define(wire) }).collect();
+        let mut seen: Vec<Vec<Option<i64>>> = vec![initial.iter().map(|&wire| number(wire)).collect()];
+        for round in 0..2 {
+            let built = body(self.constant(Tensor::scalar(round as i64)), &values);
+            let Some(built) = built.ok().filter(|built| self.check().is_ok() && built.next.len() == initial.len()) else { break };
+            seen.push(built.next.iter().map(|&wire| number(wire)).collect());
+            values
+                .iter_mut()
+                .zip(&built.next)
+                .filter(|(_, next)| number(**next).is_some())
+                .for_each(|(value, &next)| *value = next);
+        }
+        self.take_nodes(mark);
+        if let [first, second, third] = &seen[..] {
+            for at in (0..initial.len()).filter(|&at| may_count(&initial[at])) {
+                let (Some(a), Some(b), Some(c)) = (first[at], second[at], third[at]) else { continue };
+                if b.checked_sub(a).is_some_and(|step| c.checked_sub(b) == Some(step)) {
+                    counters.insert(at, b - a);
+                }
+            }
+        }
+        counters
     }
 
     /// A loop of at most so many rounds, round by round: what it carries may change its type. `None` where it depends on data whether
@@ -241,6 +363,27 @@ impl Builder {
         }
         graph
     }
+}
+
+/// By place among what a loop carries: what it grows by in each round.
+type Counters = BTreeMap<usize, i64>;
+
+/// A body as it was built.
+struct Built<'b> {
+    round: Wire<'b>,
+    nodes: Nodes,
+    results: Round<'b>,
+    /// Counters that are none.
+    no_counters: Vec<usize>,
+}
+
+/// What a counter is in a round.
+fn counted<'b>(initial: Wire<'b>, round: Wire<'b>, step: i64) -> Wire<'b> {
+    if step == 0 {
+        return initial;
+    }
+    let first = initial.cast(DType::I64).reshape(Shape::scalar());
+    (first + round * step as f64).reshape(initial.shape()).cast(initial.dtype())
 }
 
 fn is_false(wire: Wire<'_>) -> bool {
