@@ -35,6 +35,7 @@ pub mod sort;
 mod spatial;
 pub mod state;
 pub mod unary;
+pub mod unique;
 
 use std::fmt;
 
@@ -85,7 +86,7 @@ pub static ALL: &[&[&OpDef]] = &[
     conv::ALL, matmul::ALL, einsum::ALL, pool::ALL, reduce::ALL, resize::ALL,
     softmax::ALL, norm::ALL, loss::ALL, attention::ALL, recurrent::ALL,
     quant::ALL, signal::ALL, sample::ALL, state::ALL, selected::ALL,
-    linalg::ALL, ngram::ALL, random::ALL, region::ALL,
+    linalg::ALL, ngram::ALL, random::ALL, region::ALL, unique::ALL,
 ];
 
 /// An operator of control flow. It holds graphs and is written out by import, so that it has no definition as a formula.

@@ -5,7 +5,7 @@ use mcc_support::{DType, Result, Shape, Tensor};
 use super::OpDef;
 use super::activation::widened;
 use super::spatial::{pads, positive};
-use crate::graph::{BinaryFn, Conv, UnaryFn, Wire};
+use crate::graph::{BinaryFn, Conv, Op, UnaryFn, Wire};
 
 pub static ALL: &[&OpDef] = &[&AFFINE_GRID, &COL2IM, &GRID_SAMPLE];
 
@@ -252,9 +252,19 @@ pub static COL2IM: OpDef = OpDef {
             .flat_map(|cell| (0..cell_count).map(move |at| f64::from(u8::from(cell + at + 1 == cell_count))))
             .collect();
         let weights = node.builder().constant(Tensor::from_elements([&[1, cell_count], &block[..]].concat(), &weights));
-        let weights = weights.cast(x.dtype());
+        // Sums of the narrower integers have the same low bits in a wider one, and those of `bool` are not 0 where one is set.
+        let bits = x.dtype() == DType::U64;
+        let wide = match x.dtype() {
+            dtype if dtype.is_float() => x,
+            DType::U64 => node.builder().add(Op::Bitcast(DType::I64), &[x]),
+            DType::U32 => x.cast(DType::I64),
+            DType::I64 => x,
+            _ => x.cast(DType::I32),
+        };
+        let weights = weights.cast(wide.dtype());
         let conv = Conv { strides: vec![1; rank], dilations, pads: borders, input_dilations: strides, groups: 1 };
-        let y = x.reshape([&[batch * channels, cell_count], &blocks[..]].concat()).conv(weights, conv);
+        let y = wide.reshape([&[batch * channels, cell_count], &blocks[..]].concat()).conv(weights, conv);
+        let y = if bits { node.builder().add(Op::Bitcast(DType::U64), &[y]) } else { y.cast(x.dtype()) };
         Ok(vec![y.reshape([&[batch, channels], &image[..]].concat())])
     },
 };

@@ -4,6 +4,7 @@ use mcc_support::{DType, Result, Shape, Tensor};
 
 use super::OpDef;
 use super::resize::take;
+use crate::graph::{Op, ReduceFn, Wire};
 
 pub static ALL: &[&OpDef] = &[&COMPRESS, &NON_ZERO];
 
@@ -50,3 +51,23 @@ pub static NON_ZERO: OpDef = OpDef {
         Ok(vec![node.builder().constant(Tensor::from_elements([shape.rank(), places.len()], &indices))])
     },
 };
+
+/// The indices at which a condition `bool[n]` holds, in order, as `i64[n]` of which the first ones count, and how many there are, as
+/// `i64[]`: by halving, in running counts.
+pub(super) fn compacted(condition: Wire<'_>) -> (Wire<'_>, Wire<'_>) {
+    let builder = condition.builder();
+    let count = condition.shape()[0];
+    let set = condition.cast(DType::I64);
+    let total = set.reduce(ReduceFn::Sum, &[0]);
+    let counts = builder.add(Op::Scan { kind: ReduceFn::Sum, axis: 0, exclusive: false, reverse: false }, &[set]);
+    let wanted = builder.iota(DType::I64, [count], 0);
+    // How many elements at the front have a running count that is too small.
+    let mut place = wanted.like(0.0).broadcast([count]);
+    for step in (0..usize::BITS - count.leading_zeros()).rev().map(|bit| 1usize << bit) {
+        let further = place + step as f64;
+        let last = (further - 1.0).min(place.like(count as f64 - 1.0));
+        let too_small = further.le(further.like(count as f64)).and(counts.gather(last, 0).le(wanted));
+        place = too_small.select(further, place);
+    }
+    (place.min(place.like((count as f64 - 1.0).max(0.0))), total)
+}
