@@ -1,4 +1,4 @@
-//! What models mean, by the interpreter of graphs: the ONNX backend node tests, and the cases from bug reports of other engines.
+//! What models mean, by the interpreter of graphs: the ONNX backend node tests.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -8,8 +8,8 @@ use mcc::graph::interp;
 use mcc::import::import_all_errors;
 use mcc::onnx::{Model, flatten};
 use mcc_support::{Error, Tensor};
-use mcc_tests::compare::{Tolerance, compare, compare_except};
-use mcc_tests::data::{self, Case, Expected, OnnxTest};
+use mcc_tests::compare::compare;
+use mcc_tests::data::{self, OnnxTest};
 use mcc_tests::onnx::{Random, SATURATING_CASTS, import_options, set_inputs, tolerance};
 
 /// Node tests that pass at least. Raise it when operators are added.
@@ -84,54 +84,4 @@ fn node_tests() {
     println!("{passed} passed");
     assert!(wrong.is_empty(), "these are wrong:\n{wrong}");
     assert!(passed >= PASSING, "{passed} passed, less than {PASSING}");
-}
-
-fn case(case: &Case) -> Result<(), String> {
-    let outcome = Model::open(case.model()).map_err(Failure::from).and_then(|model| run(&model, &case.example().inputs));
-    let accepted = [Some(&case.expected), case.also_right.as_ref()];
-    match outcome {
-        Err(Failure::Wrong(reason)) => Err(reason),
-        Err(Failure::Refused(errors)) => {
-            let message = errors.iter().map(|error| error.to_string().to_lowercase()).collect::<Vec<_>>().join("\n");
-            let names = accepted.into_iter().flatten().find_map(|expected| match expected {
-                Expected::Error { names } => Some(names),
-                Expected::Values { .. } => None,
-            });
-            match names {
-                Some(names) if names.iter().all(|name| message.contains(&name.to_lowercase())) => Ok(()),
-                _ => Err(format!("refused: {message}")),
-            }
-        }
-        Ok(outputs) => {
-            let tolerance = accepted.into_iter().flatten().find_map(|expected| match expected {
-                Expected::Values { rtol, atol } => Some(Tolerance { relative: *rtol, absolute: *atol }),
-                Expected::Error { .. } => None,
-            });
-            let tolerance = tolerance.ok_or("accepted, but must be refused")?;
-            for (name, want) in &case.example().outputs {
-                let unspecified = case.unspecified.get(name).map_or(&[][..], Vec::as_slice);
-                compare_except(&outputs[name], want, tolerance, unspecified)
-                    .map_err(|difference| format!("output '{name}' {difference}"))?;
-            }
-            Ok(())
-        }
-    }
-}
-
-#[test]
-fn cases() {
-    let mut wrong = String::new();
-    let (mut right, mut unsupported) = (0, 0);
-    for entry in data::cases() {
-        match panic::catch_unwind(|| case(&entry)).unwrap_or_else(|_| Err("panicked".into())) {
-            Ok(()) => right += 1,
-            Err(reason) if reason.starts_with("refused: ") && reason.contains(" is not supported") => {
-                unsupported += 1;
-                println!("{}: {}", entry.name, reason.lines().next().unwrap_or_default());
-            }
-            Err(reason) => writeln!(wrong, "{}: {reason}", entry.name).expect("writes to a string"),
-        }
-    }
-    println!("{right} right, {unsupported} unsupported");
-    assert!(wrong.is_empty(), "these are wrong:\n{wrong}");
 }

@@ -196,6 +196,8 @@ fn errors_say_what_to_do_and_write_nothing() {
         ("opt --run no-such-pass text.onnx", 1, "hello"),
         ("check net.onnx", 1, "--dim n="),
         ("", 2, "Usage"),
+        ("net.onnx -O2", 2, "0..=1"),
+        ("net.onnx -O0 --fuel 3", 2, "cannot be used with"),
         ("net.onnx --no-such-option", 2, "--no-such-option"),
         ("net.onnx --shape x", 2, "equals sign"),
         ("net.onnx --emit nothing", 2, "staticlib"),
@@ -266,6 +268,13 @@ fn runs_at_every_level() {
             let expected = libm::tanhf(x * (i % 4) as f32) + x;
             assert!((y - expected).abs() <= 1e-6, "{y} where {expected} is right");
         }
+    }
+    for (flags, kernels) in [("-O0", 3), ("--fuel 0", 3), ("-O1", 1), ("", 1)] {
+        succeed(folder, &format!("net.onnx --dim n=3 -q {flags}"));
+        let manifest: serde_json::Value = serde_json::from_slice(&fs::read(folder.join("net.json")).unwrap()).unwrap();
+        assert_eq!(manifest["kernels"].as_array().unwrap().len(), kernels, "{flags}");
+        let (out, _) = succeed(folder, &format!("run net.onnx --dim n=3 --input x=x.npy {flags}"));
+        assert!(out.starts_with("y: f32[3,4] [0.5, "), "{out}");
     }
     let random = |seed: u32| succeed(folder, &format!("run net.onnx --dim n=3 --seed {seed}")).0;
     assert_eq!(random(1), random(1));

@@ -133,6 +133,34 @@ pub fn cases() -> Vec<Case> {
     read_json(&folder().join("cases/index.json"))
 }
 
+/// A model of one operator, with what ONNX Runtime computes for it, as `tools/operators.py` records it.
+#[derive(Clone, Debug, Deserialize)]
+pub struct OperatorCase {
+    pub name: String,
+    /// Of floats, as a part of the largest magnitude of a result.
+    pub tolerance: f64,
+    /// Of integers.
+    pub steps: f64,
+}
+
+impl OperatorCase {
+    pub fn model(&self) -> PathBuf {
+        cached(format!("operators/{}.onnx", self.name))
+    }
+
+    pub fn example(&self) -> Example {
+        Example::read(&cached(format!("operators/{}.npz", self.name)))
+    }
+}
+
+pub fn operator_cases() -> Vec<OperatorCase> {
+    #[derive(Deserialize)]
+    struct Index {
+        cases: Vec<OperatorCase>,
+    }
+    read_json::<Index>(&cached("operators/index.json")).cases
+}
+
 /// One of the ONNX backend tests. The `.pb` files hold a TensorProto each (a SequenceProto or OptionalProto where the model says so),
 /// in the order of the model's inputs and outputs.
 #[derive(Clone, Debug)]

@@ -12,6 +12,7 @@ emulation, npm. All else goes to the cache folder, $MCC_CACHE or ~/.cache/mcc:
     zoo/        trained models, see tests/data/zoo.json
     mnist/      the MNIST test images
     reference/  what ONNX Runtime computes for the models
+    operators/  models of one operator, and what ONNX Runtime computes for them
 """
 import fcntl, os, shutil, subprocess, sys
 
@@ -101,6 +102,7 @@ def main():
         tools("zoo_fetch.py", "--tests", os.path.join(cache, "zoo"))
         tools("mnist_fetch.py", os.path.join(cache, "mnist"))
         tools("reference.py", cache)
+        tools("operators.py", cache)
 
 
 if __name__ == "__main__":

@@ -55,7 +55,17 @@ pub fn import_all_errors(model: &Model, options: &ImportOptions) -> Result<(Grap
     for output in &flat.outputs {
         if let Some(wire) = importer.value(&scope, &output.name) {
             builder.output(&output.name, wire);
-            let checked = output.declared_type().and_then(|declared| importer.check_output(&output.name, declared, wire));
+            let checked = match output.declared_type() {
+                Ok(declared) => importer.check_output(&output.name, declared, wire),
+                // Labels that are strings and lists of maps, which operators of ai.onnx.ml leave behind.
+                Err(error) => {
+                    let ty = wire.ty();
+                    importer
+                        .warnings
+                        .push(Warning(format!("the output '{}' is computed as {ty}; {}", output.name, error.message)));
+                    Ok(())
+                }
+            };
             checked.unwrap_or_else(|error| importer.errors.push(error));
         }
     }
@@ -138,6 +148,7 @@ impl<'b> Importer<'b> {
         if let Some(index) = (results.len()..node.outputs.len()).find(|&index| context.wants_output(index)) {
             return Err(Error::new(format!("output {index} ('{}') of {} is not supported", node.outputs[index], def.name)));
         }
+        self.warnings.extend(context.into_warnings().into_iter().map(Warning));
         Ok(Some(results))
     }
 
@@ -162,16 +173,20 @@ impl<'b> Importer<'b> {
     }
 
     /// Compares a declared type with the inferred one. A known extent is a contract with the caller, who sizes a buffer by it:
-    /// one that cannot be true is an error, unless the user asked for other shapes than the model was made for.
+    /// one that cannot be true is an error, unless the user asked for other shapes than the model was made for. A shape of another
+    /// rank with extents that are not known is no such contract: a warning.
     fn check_output(&mut self, name: &str, declared: Option<DeclaredType>, wire: Wire<'b>) -> Result<()> {
         let Some(declared) = declared else { return Ok(()) };
         let ty = wire.ty();
         let differs = |(dim, &extent): (&DeclaredDim, &usize)| matches!(dim, DeclaredDim::Known(known) if *known != extent);
-        let contradicts =
-            declared.dims.as_ref().is_some_and(|dims| dims.len() != ty.rank() || dims.iter().zip(ty.shape.iter()).any(differs));
+        let (other_rank, other_extent, complete) = declared.dims.as_ref().map_or((false, false, false), |dims| {
+            let complete = dims.iter().all(|dim| matches!(dim, DeclaredDim::Known(_)));
+            (dims.len() != ty.rank(), dims.iter().zip(ty.shape.iter()).any(differs), complete)
+        });
+        let contradicts = if other_rank { complete } else { other_extent };
         let message = format!("the model declares its output '{name}' as {declared}, but it computes {ty}");
         ensure!(!contradicts || self.reshaped, "{message}");
-        if contradicts || declared.dtype != ty.dtype {
+        if other_rank || contradicts || declared.dtype != ty.dtype {
             self.warnings.push(Warning(message));
         }
         Ok(())

@@ -4,7 +4,7 @@ use mcc_support::{Error, Tensor};
 
 use super::*;
 use crate::onnx::proto::*;
-use crate::onnx::tests::{graph, graph_attribute, model, node, value};
+use crate::onnx::tests::{graph, graph_attribute, import as opset, model, node, reread, value};
 
 /// `x f32[batch,3]` and `flag bool`, with `y = x + x` and `z`, which is `y` or `−y`.
 fn sample() -> Model {
@@ -88,6 +88,49 @@ fn other_shapes_than_declared_are_a_warning_only_where_the_user_asked() {
     assert_eq!(warnings.len(), 2, "of the input and of the output: {warnings:?}");
     for output in [&[2, 4][..], &[2, 3, 1]] {
         refused(import_all_errors(&declared(output), &ImportOptions::default()), &["'y'", "f32[2,3]"]);
+    }
+    let (_, warnings) = import(&declared(&[2, -1, 3]), &ImportOptions::default()).expect("no contract, for an extent is open");
+    assert!(matches!(&warnings[..], [warning] if warning.0.contains("f32[2,3]")), "{warnings:?}");
+}
+
+/// A classifier whose labels are strings, and maps of labels to scores.
+#[test]
+fn labels_that_are_strings_become_numbers_and_maps_tensors() {
+    let list = |name: &str, floats: &[f32], strings: &[&'static str]| AttributeProto {
+        name: Some(name.into()),
+        floats: floats.to_vec(),
+        strings: strings.iter().map(|string| string.as_bytes().into()).collect(),
+        ..AttributeProto::default()
+    };
+    let labels = ["setosa", "virginica"];
+    let ml = |operator: &str, inputs: &[&str], outputs: &[&str], attributes: Vec<AttributeProto>| NodeProto {
+        domain: Some("ai.onnx.ml".into()),
+        attribute: attributes,
+        ..node(operator, inputs, outputs)
+    };
+    let attributes = vec![
+        list("coefficients", &[1.0, 0.0, 0.0, 0.0, 1.0, 0.0], &[]),
+        list("intercepts", &[0.0, 0.5], &[]),
+        list("classlabels_strings", &[], &labels),
+    ];
+    let nodes = vec![
+        ml("LinearClassifier", &["x"], &["label", "scores"], attributes),
+        ml("ZipMap", &["scores"], &["maps"], vec![list("classlabels_strings", &[], &labels)]),
+    ];
+    let mut outputs = vec![value("label", &[2]), value("maps", &[2])];
+    outputs[0].r#type.as_mut().expect("a type").value =
+        Some(TypeValue::Tensor(TensorTypeProto { elem_type: Some(DataType::String as i32), ..TensorTypeProto::default() }));
+    outputs[1].r#type.as_mut().expect("a type").value = Some(TypeValue::Sequence(SequenceTypeProto::default()));
+    let graph = GraphProto { input: vec![value("x", &[2, 3])], output: outputs, ..graph(&[], nodes, &[]) };
+    let imports = vec![opset("", 13), opset("ai.onnx.ml", 1)];
+    let proto = ModelProto { ir_version: Some(8), opset_import: imports, graph: Some(graph), ..ModelProto::default() };
+    let (graph, warnings) = import(&reread(&proto), &ImportOptions::default()).expect("can be compiled");
+    let types: Vec<String> = graph.outputs.iter().map(|(_, output)| graph.ty(*output).to_string()).collect();
+    assert_eq!(types, ["i64[2]", "f32[2,2]"]);
+    let told = warnings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+    for words in ["1 is 'virginica'", "'setosa', 'virginica'", "'label' is computed as i64[2]", "'maps' is computed as f32[2,2]"]
+    {
+        assert!(told.contains(words), "'{words}' is missing in: {told}");
     }
 }
 

@@ -19,12 +19,13 @@ pub struct NodeContext<'n, 'b> {
     inputs: Vec<Option<Wire<'b>>>,
     /// Per input.
     read: RefCell<Vec<bool>>,
+    warnings: RefCell<Vec<String>>,
 }
 
 impl<'n, 'b> NodeContext<'n, 'b> {
     pub fn new(builder: &'b Builder, node: &'n Node<'n>, def: &'static OpDef, inputs: Vec<Option<Wire<'b>>>) -> Self {
         let read = RefCell::new(vec![false; inputs.len()]);
-        Self { builder, node, def, attributes: node.attributes(), inputs, read }
+        Self { builder, node, def, attributes: node.attributes(), inputs, read, warnings: RefCell::default() }
     }
 
     pub fn builder(&self) -> &'b Builder {
@@ -61,6 +62,16 @@ impl<'n, 'b> NodeContext<'n, 'b> {
     /// An error about this node.
     pub fn error(&self, message: impl Into<String>) -> Error {
         self.attributes.error(message)
+    }
+
+    /// Notes what the user should know of this node though it can be compiled.
+    pub fn warn(&self, message: impl Into<String>) {
+        self.warnings.borrow_mut().push(self.error(message).to_string());
+    }
+
+    /// What [`warn`](Self::warn) noted.
+    pub fn into_warnings(self) -> Vec<String> {
+        self.warnings.into_inner()
     }
 
     pub fn input(&self, index: usize) -> Result<Wire<'b>> {

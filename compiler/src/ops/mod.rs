@@ -15,6 +15,7 @@ pub mod gather;
 pub mod linalg;
 pub mod loss;
 pub mod matmul;
+pub mod ml;
 pub mod ngram;
 pub mod norm;
 pub mod pool;
@@ -78,9 +79,11 @@ fn full_name(domain: &str, name: &str) -> String {
     if domain.is_empty() { name.to_string() } else { format!("{domain}.{name}") }
 }
 
-/// Every operator that can be compiled, by family.
+/// Every operator that can be compiled, by family: those of the standard's own domain, and those of other domains.
+static ALL: [&[&[&OpDef]]; 2] = [STANDARD, ml::FAMILIES];
+
 #[rustfmt::skip]
-pub static ALL: &[&[&OpDef]] = &[
+static STANDARD: &[&[&OpDef]] = &[
     unary::ALL, activation::ALL, binary::ALL, cast::ALL,
     shape::ALL, slice::ALL, gather::ALL, scatter::ALL, constant::ALL, sort::ALL,
     conv::ALL, matmul::ALL, einsum::ALL, pool::ALL, reduce::ALL, resize::ALL,
@@ -118,7 +121,7 @@ pub fn shape_inputs(domain: &str, name: &str) -> &'static [usize] {
 
 /// All operators, in the order of the lists.
 pub fn all() -> impl Iterator<Item = &'static OpDef> {
-    ALL.iter().flat_map(|family| family.iter().copied())
+    ALL.iter().flat_map(|families| families.iter()).flat_map(|family| family.iter().copied())
 }
 
 /// The operator that a node of this domain, name and opset names, or why it cannot be compiled.

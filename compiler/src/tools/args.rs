@@ -129,8 +129,13 @@ pub struct BuildArgs {
     /// Print the time that each stage takes
     #[arg(long)]
     pub time: bool,
-    /// Do only so many rewrites of the graph, to find a wrong one
-    #[arg(long, value_name = "N")]
+    /// 0: take the graph as imported, a kernel of plain loops for each op: no rewrite, fusion, layout or schedule that is not needed;
+    /// 1: all of them
+    #[arg(short = 'O', value_name = "LEVEL", value_parser = clap::value_parser!(u8).range(0..=1), default_value_t = 1)]
+    pub optimize: u8,
+    /// Do only so many rewrites of the graph, fusions, layouts and schedule steps, in this order, to find a wrong one (-O0 is
+    /// --fuel 0)
+    #[arg(long, value_name = "N", conflicts_with = "optimize")]
     pub fuel: Option<u64>,
     /// Fusions, order, layouts and schedules to take, as --emit decisions writes them
     #[arg(long, value_name = "FILE.json")]
@@ -292,7 +297,7 @@ impl BuildArgs {
         let mut options = Options::new(model);
         options.target = target.to_string();
         options.cpu.clone_from(&self.cpu);
-        options.fuel = self.fuel;
+        options.fuel = if self.optimize == 0 { Some(0) } else { self.fuel };
         options.verify = self.verify;
         options.decisions = self.decisions.as_deref().map(read_decisions).transpose()?.unwrap_or_default();
         options.files.extend(self.decisions.clone());

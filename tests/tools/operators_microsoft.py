@@ -1,0 +1,5 @@
+"""Cases of the domain com.microsoft."""
+
+
+def record(recorder):
+    pass

@@ -1,0 +1,108 @@
+"""Cases of the domain ai.onnx: attributes, types and versions that ONNX's node tests leave out."""
+import numpy as np
+from onnx import helper
+
+
+def numbers(seed, shape, dtype=np.float32, low=-2.0, high=2.0):
+    return np.random.Generator(np.random.PCG64(seed)).uniform(low, high, shape).astype(dtype)
+
+
+def integers(seed, shape, low, high, dtype=np.int64):
+    return np.random.Generator(np.random.PCG64(seed)).integers(low, high, shape).astype(dtype)
+
+
+def node(operator, inputs, outputs, **attributes):
+    return helper.make_node(operator, inputs.split(), outputs.split(), **attributes)
+
+
+def determinants(recorder):
+    for size in (1, 2, 3, 5, 9):
+        x = numbers(size, (2, 3, size, size))
+        # A pivot of 0, a row of zeros, and two equal rows.
+        x[0, 0, 0, 0] = 0
+        x[0, 1, size - 1] = 0
+        x[1, 1, 0] = x[1, 1, size - 1]
+        recorder.case("det_%d" % size, node("Det", "x", "y"), {"x": x}, ["y"], opsets={"": 11}, tolerance=1e-4)
+    recorder.case("det_f64", node("Det", "x", "y"), {"x": numbers(7, (4, 4), np.float64)}, ["y"], opsets={"": 22})
+
+
+def regions(recorder):
+    x = numbers(1, (2, 3, 9, 11))
+    rois = numbers(2, (5, 4), low=0, high=16)
+    rois[:, 2:] += rois[:, :2]
+    rois[4] = [-3, -4, 40, 30]
+    images = np.array([0, 1, 1, 0, 1], np.int64)
+    for opset in (10, 16):
+        for mode in ("avg", "max"):
+            for half in ("half_pixel", "output_half_pixel"):
+                if opset == 10 and half == "half_pixel":
+                    continue
+                for ratio in (1, 2, 3, 0):
+                    extra = {} if opset == 10 else {"coordinate_transformation_mode": half}
+                    n = node("RoiAlign", "x rois images", "y", mode=mode, output_height=3, output_width=4,
+                             sampling_ratio=ratio, spatial_scale=0.5, **extra)
+                    name = "roi_align_%d_%s_%s_%d" % (opset, mode, half, ratio)
+                    if ratio:
+                        inputs, constants = {"x": x, "rois": rois, "images": images}, {}
+                    else:
+                        inputs, constants = {"x": x}, {"rois": rois, "images": images}
+                    recorder.case(name, n, inputs, ["y"], constants, opsets={"": opset})
+    boxes = np.concatenate([images[:, None].astype(np.float32), rois], 1)
+    n = node("MaxRoiPool", "x rois", "y", pooled_shape=[3, 2], spatial_scale=0.5)
+    recorder.case("max_roi_pool", n, {"x": x, "rois": boxes}, ["y"], opsets={"": 11})
+
+
+def deformed(recorder):
+    def case(name, x, w, groups, offset_groups, strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1), bias=False, mask=False):
+        out = [(x[2 + a] + pads[a] + pads[a + 2] - (w[2 + a] - 1) * dilations[a] - 1) // strides[a] + 1 for a in (0, 1)]
+        cells = w[2] * w[3]
+        inputs = {"x": numbers(1, x), "w": numbers(2, w), "offset": numbers(3, (x[0], offset_groups * cells * 2, *out))}
+        if bias:
+            inputs["b"] = numbers(4, w[:1])
+        if mask:
+            inputs["mask"] = numbers(5, (x[0], offset_groups * cells, *out), low=0, high=1)
+        names = ["x", "w", "offset", "b" if bias else "", "mask" if mask else ""]
+        n = helper.make_node("DeformConv", names, ["y"], group=groups, offset_group=offset_groups, strides=strides, pads=pads,
+                             dilations=dilations, kernel_shape=w[2:])
+        recorder.case("deform_conv_" + name, n, inputs, ["y"], opsets={"": 19})
+
+    case("plain", (2, 4, 7, 8), (3, 4, 3, 2), 1, 1)
+    case("groups", (2, 4, 7, 8), (6, 2, 3, 3), 2, 1, bias=True)
+    case("offset_groups", (1, 4, 7, 8), (6, 2, 3, 3), 2, 4, pads=(1, 0, 2, 1), mask=True)
+    case("strides", (2, 4, 9, 8), (2, 4, 2, 3), 1, 2, strides=(2, 3), dilations=(2, 1), pads=(1, 2, 0, 1), bias=True, mask=True)
+
+
+def vectors(recorder):
+    pool = [2, 3, 5, 4, 5, 6, 7, 8, 6, 7, 8, 5, 5, 6, 7]
+    base = dict(ngram_counts=[0, 4, 12], ngram_indexes=[0, 1, 2, 3, 4, 5, 6, 7, 8], pool_int64s=pool)
+    for mode in ("TF", "IDF", "TFIDF"):
+        for least, most in ((1, 1), (1, 2), (2, 3), (1, 3)):
+            for skips in (0, 1, 5):
+                attributes = dict(base, mode=mode, min_gram_length=least, max_gram_length=most, max_skip_count=skips)
+                if mode != "TF":
+                    attributes["weights"] = [0.5 + i for i in range(9)]
+                for kind, shape in (("row", (12,)), ("rows", (3, 12))):
+                    dtype = np.int32 if kind == "row" else np.int64
+                    x = integers(least + skips, shape, 2, 9, dtype)
+                    name = "tfidf_%s_%d%d_%d_%s" % (mode.lower(), least, most, skips, kind)
+                    recorder.case(name, node("TfIdfVectorizer", "x", "y", **attributes), {"x": x}, ["y"])
+
+
+def unpooled(recorder):
+    # Indices of a real pool, several images and channels.
+    pool = dict(kernel_shape=[2, 3], strides=[2, 2], pads=[0, 1, 1, 1])
+    nodes = [node("MaxPool", "x", "m i", **pool), node("MaxUnpool", "m i", "y", **pool)]
+    recorder.case("max_unpool", nodes, {"x": numbers(1, (2, 3, 7, 9))}, ["y"], opsets={"": 11})
+
+
+def bands(recorder):
+    for count, length, rate, low, high in ((8, 16, 8192, 0.0, 4096.0), (13, 64, 16000, 20.0, 7600.0), (40, 257, 22050, 0.0, 8000.0)):
+        constants = {"count": np.int64(count).reshape(()), "length": np.int64(length).reshape(())}
+        inputs = {"rate": np.array(rate, np.int64), "low": np.array(low, np.float32), "high": np.array(high, np.float32)}
+        n = node("MelWeightMatrix", "count length rate low high", "y")
+        recorder.case("mel_%d" % count, n, inputs, ["y"], {k: np.asarray(v) for k, v in constants.items()})
+
+
+def record(recorder):
+    for family in (determinants, regions, deformed, vectors, unpooled, bands):
+        family(recorder)
