@@ -4,7 +4,8 @@
     operators.py CACHE
 
 Makes one small model for each case of operators_ml.py (domain ai.onnx.ml), operators_microsoft.py (com.microsoft) and
-operators_onnx.py (ai.onnx), runs it on seeded inputs without graph optimization, and writes to CACHE/operators NAME.onnx, NAME.npz (`in_<name>` and `out_<name>`) and
+operators_onnx.py (ai.onnx), runs it on seeded inputs without graph optimization, and writes to CACHE/operators NAME.onnx, NAME.npz
+(`in_<name>` and `out_<name>`) and
 index.json: a list of {name, tolerance, steps}. Floats may differ by `tolerance` of the largest magnitude of a result, integers
 by `steps`. What these scripts and this version of ONNX Runtime have written already is kept.
 """

@@ -23,7 +23,6 @@ def determinants(recorder):
         x[0, 1, size - 1] = 0
         x[1, 1, 0] = x[1, 1, size - 1]
         recorder.case("det_%d" % size, node("Det", "x", "y"), {"x": x}, ["y"], opsets={"": 11}, tolerance=1e-4)
-    recorder.case("det_f64", node("Det", "x", "y"), {"x": numbers(7, (4, 4), np.float64)}, ["y"], opsets={"": 22})
 
 
 def regions(recorder):
@@ -77,15 +76,14 @@ def vectors(recorder):
     base = dict(ngram_counts=[0, 4, 12], ngram_indexes=[0, 1, 2, 3, 4, 5, 6, 7, 8], pool_int64s=pool)
     for mode in ("TF", "IDF", "TFIDF"):
         for least, most in ((1, 1), (1, 2), (2, 3), (1, 3)):
-            for skips in (0, 1, 5):
+            for skips in (0, 5):
                 attributes = dict(base, mode=mode, min_gram_length=least, max_gram_length=most, max_skip_count=skips)
                 if mode != "TF":
                     attributes["weights"] = [0.5 + i for i in range(9)]
-                for kind, shape in (("row", (12,)), ("rows", (3, 12))):
-                    dtype = np.int32 if kind == "row" else np.int64
-                    x = integers(least + skips, shape, 2, 9, dtype)
-                    name = "tfidf_%s_%d%d_%d_%s" % (mode.lower(), least, most, skips, kind)
-                    recorder.case(name, node("TfIdfVectorizer", "x", "y", **attributes), {"x": x}, ["y"])
+                one = most == 2
+                x = integers(least + skips, (12,) if one else (3, 12), 2, 9, np.int32 if one else np.int64)
+                name = "tfidf_%s_%d%d_%d" % (mode.lower(), least, most, skips)
+                recorder.case(name, node("TfIdfVectorizer", "x", "y", **attributes), {"x": x}, ["y"])
 
 
 def unpooled(recorder):
@@ -103,6 +101,27 @@ def bands(recorder):
         recorder.case("mel_%d" % count, n, inputs, ["y"], {k: np.asarray(v) for k, v in constants.items()})
 
 
+def unique(recorder):
+    def case(name, x, **attributes):
+        constants = {"x": x}
+        n = [node("Unique", "x", "u first inverse counts", **attributes), node("Add", "inverse one", "again")]
+        recorder.case("unique_" + name, n, {"one": np.array([1], np.int64)}, ["u", "first", "again", "counts"], constants)
+
+    case("floats", integers(1, (3, 20), -4, 5, np.float32))
+    case("order", integers(2, (60,), 0, 9), sorted=0)
+    for axis in (0, 1, -1):
+        case("axis_%d" % (axis + 1), integers(3, (4, 5, 3), 0, 2, np.float32), axis=axis)
+    case("axis_order", integers(4, (9, 2), 0, 3, np.int64), axis=0, sorted=0)
+
+
+def placed(recorder):
+    # Statistics for each place, of opset 7.
+    x = numbers(1, (2, 3, 4, 5))
+    statistics = {k: numbers(i, (3, 4, 5), low=0.5) for i, k in enumerate("sbmv")}
+    n = node("BatchNormalization", "x s b m v", "y", spatial=0)
+    recorder.case("batch_norm_places", n, {"x": x, **statistics}, ["y"], opsets={"": 7})
+
+
 def record(recorder):
-    for family in (determinants, regions, deformed, vectors, unpooled, bands):
+    for family in (determinants, regions, deformed, vectors, unpooled, bands, unique, placed):
         family(recorder)
