@@ -17,7 +17,8 @@ use crate::emit::manifest::hex;
 use crate::emit::{self, BufferPlace, CompiledKernel, CompiledModel, DimRange, Linked, Port};
 use crate::graph::{self, Graph};
 use crate::import::{self, ImportOptions};
-use crate::loops::{self, BufferId, Program};
+use crate::loops::regions::Item;
+use crate::loops::{self, BufferId, Program, RegionKind};
 use crate::onnx::Model;
 use crate::parallel;
 use crate::passes;
@@ -603,6 +604,7 @@ impl Specialization {
             inputs: shapes(&program.inputs),
             outputs: shapes(&program.outputs),
             kernels: kernels.collect(),
+            runs: runs(program, plan, &program.items()),
             arena_bytes: plan.arena_bytes as u64,
             arena_lower_bound_bytes: plan.lower_bound_bytes as u64,
             status_offset: plan.status_offset.map(|offset| offset as u64),
@@ -641,6 +643,22 @@ pub fn compile_graph(graph: Graph, options: &Options, observer: &mut dyn Observe
     compilation.specializations = vec![Specialization { graph: Some(graph), ..Specialization::default() }];
     compilation.run_from(Stage::Passes, options, observer)?;
     Ok(compilation)
+}
+
+/// What a run does, with kernels by place.
+fn runs(program: &Program, plan: &plan::MemoryPlan, items: &[Item]) -> Vec<emit::Step<usize>> {
+    let run = |item: &Item| match item {
+        Item::Kernel(place) => emit::Step::Call(*place),
+        Item::Region(region, items) => {
+            let (kind, body) = (program.regions[*region].kind, runs(program, plan, items));
+            let condition = buffer_place(plan.places[kind.condition()]);
+            match kind {
+                RegionKind::Loop { .. } => emit::Step::Loop { go: condition, body },
+                RegionKind::Branch { taken, .. } => emit::Step::Branch { cond: condition, taken, body },
+            }
+        }
+    };
+    items.iter().map(run).collect()
 }
 
 fn ports(model: &str, kind: &str, program: &Program, tensors: &[(String, BufferId)]) -> Vec<Port> {

@@ -5,7 +5,7 @@ use mcc_kernel::{Code, Cpu};
 use mcc_support::{Result, Shape, Tensor, TensorType, ensure};
 use target_lexicon::Triple;
 
-use super::entry::BufferPlace;
+use super::entry::{BufferPlace, Step};
 use super::header;
 
 /// An input or output.
@@ -49,8 +49,10 @@ pub struct Specialization {
     /// Shapes of the model's inputs and outputs.
     pub inputs: Vec<Shape>,
     pub outputs: Vec<Shape>,
-    /// In the order in which they run.
+    /// In the order in which they stand in `runs`.
     pub kernels: Vec<CompiledKernel>,
+    /// What runs, with kernels by place.
+    pub runs: Vec<Step<usize>>,
     pub arena_bytes: u64,
     /// The most that was live at once, below which no plan comes.
     pub arena_lower_bound_bytes: u64,

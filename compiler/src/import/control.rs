@@ -1,11 +1,12 @@
-//! Control flow: branches and loops whose course is known when the model is compiled are written out.
+//! Control flow. Branches whose condition is known are taken, short loops of a known number of rounds are written out; what is left
+//! becomes a branch or loop of the graph.
 
 use std::cell::RefCell;
 
-use mcc_support::{Error, Result, Shape, Tensor, TensorType, ensure};
+use mcc_support::{Error, Result, Shape, Tensor, ensure};
 
 use super::{Importer, Scope};
-use crate::graph::Wire;
+use crate::graph::{Repeated, Round, Wire};
 use crate::onnx::{Attributes, FlatGraph, Node};
 
 /// Most nodes of the graph after a loop was written out.
@@ -47,26 +48,15 @@ impl<'b> Importer<'b> {
             let taken = if value.number(0).as_f64() != 0.0 { then_branch } else { else_branch };
             return self.subgraph(scope, taken, &[]);
         }
-        let then_results = self.subgraph(scope, then_branch, &[])?;
-        let else_results = self.subgraph(scope, else_branch, &[])?;
-        let (Some(then_results), Some(else_results)) = (then_results, else_results) else { return Ok(None) };
-        let condition = condition.reshape(Shape::scalar());
-        let choose = |(then, otherwise): (&Wire<'b>, &Wire<'b>)| {
-            let types = (then.ty(), otherwise.ty());
-            ensure!(
-                types.0 == types.1,
-                "the condition is not known when the model is compiled, and the branches compute different types: {} and {}",
-                types.0,
-                types.1
-            );
-            Ok(condition.select(*then, *otherwise))
-        };
-        let results = then_results.iter().zip(&else_results).take(wanted).map(choose).collect::<Result<_>>()?;
-        self.builder.check()?;
-        Ok(Some(results))
+        let mut missing = false;
+        let results = self.builder.branch(condition.reshape(Shape::scalar()), |taken| {
+            let results = self.subgraph(scope, if taken { then_branch } else { else_branch }, &[])?;
+            missing |= results.is_none();
+            Ok(results.ok_or_else(|| Error::new("a branch could not be made"))?.into_iter().take(wanted).collect())
+        });
+        if missing { Ok(None) } else { results.map(Some) }
     }
 
-    /// A `Loop` with a known number of rounds.
     fn repeat<'a>(
         &mut self,
         scope: &Scope<'_, 'a, 'b>,
@@ -74,48 +64,43 @@ impl<'b> Importer<'b> {
         inputs: &[Option<Wire<'b>>],
     ) -> Result<Option<Vec<Wire<'b>>>> {
         let body = attributes.required("body", attributes.graph("body")?)?;
-        let known = |index: usize, what: &str| match inputs.get(index).copied().flatten() {
-            None => Ok(None),
-            Some(wire) => match wire.constant() {
-                Some(tensor) if tensor.count() == 1 => Ok(Some(tensor.number(0).as_i64())),
-                _ => Err(self.unknown(what, wire)),
-            },
+        let scalar = |index: usize, what: &str| match inputs.get(index).copied().flatten() {
+            Some(wire) if wire.shape().count() != 1 => {
+                Err(Error::new(format!("{what} must have one element, not {}", wire.ty())))
+            }
+            wire => Ok(wire.map(|wire| wire.reshape(Shape::scalar()))),
         };
-        let rounds = known(0, "the number of rounds of the loop")?.unwrap_or(i64::MAX);
-        let mut condition = known(1, "the condition of the loop")?.is_none_or(|condition| condition != 0);
-        let mut carried = inputs
+        let rounds = scalar(0, "the number of rounds")?;
+        let go = scalar(1, "the condition")?;
+        let initial = inputs
             .iter()
             .skip(2)
             .copied()
             .collect::<Option<Vec<_>>>()
             .ok_or_else(|| Error::new("an initial value is missing"))?;
-        let count = carried.len();
+        let count = initial.len();
         ensure!(body.outputs.len() > count, "the body of the loop has {} outputs for {count} carried values", body.outputs.len());
-        let mut stacked: Vec<Vec<Wire<'b>>> = vec![Vec::new(); body.outputs.len() - count - 1];
-        let mut round = 0;
-        while condition && round < rounds {
-            self.begin_round()?;
-            let mut values = vec![self.builder.constant(Tensor::scalar(round)), self.builder.constant(Tensor::scalar(true))];
-            values.extend(&carried);
-            let Some(results) = self.subgraph(scope, body, &values)? else { return Ok(None) };
-            let goes_on = results[0].constant().filter(|value| value.count() == 1);
-            condition = goes_on.ok_or_else(|| self.unknown("the condition of the loop", results[0]))?.number(0).as_f64() != 0.0;
-            carried = results[1..=count].to_vec();
-            stacked.iter_mut().zip(&results[count + 1..]).for_each(|(list, result)| list.push(*result));
-            round += 1;
-        }
-        let types = if round == 0 && !stacked.is_empty() {
-            // Without a round, the types are those that the first one would have.
-            let mut values = vec![self.builder.constant(Tensor::scalar(0i64)), self.builder.constant(Tensor::scalar(true))];
-            values.extend(&carried);
-            let Some(results) = self.subgraph(scope, body, &values)? else { return Ok(None) };
-            results[count + 1..].iter().map(|result| result.ty()).collect()
-        } else {
-            stacked.iter().map(|list| list[0].ty()).collect::<Vec<_>>()
+        let stacks = body.outputs.len() > count + 1;
+        let known = match rounds.map(|rounds| rounds.constant()) {
+            None => Some(usize::MAX >> 1),
+            Some(rounds) => rounds.map(|rounds| usize::try_from(rounds.number(0).as_i64()).unwrap_or(0)),
         };
-        for (list, ty) in stacked.iter().zip(types) {
-            carried.push(self.stack(list, 0, ty)?);
+        let limit = known.unwrap_or(usize::MAX >> 1);
+        let results = self.rounds(limit, rounds, go, &initial, |importer, round, carried| {
+            let mut values = vec![round, importer.builder.constant(Tensor::scalar(true))];
+            values.extend(carried);
+            let Some(results) = importer.subgraph(scope, body, &values)? else { return Ok(None) };
+            ensure!(results[0].shape().count() == 1, "the condition of the loop must have one element, not {}", results[0].ty());
+            let go = results[0].reshape(Shape::scalar());
+            Ok(Some(Round { go, next: results[1..=count].to_vec(), elements: results[count + 1..].to_vec() }))
+        })?;
+        let Some(Repeated { rounds, mut carried, stacks: stacked }) = results else { return Ok(None) };
+        if stacks {
+            let Some(run) = rounds.constant() else { return Err(self.unknown("the number of rounds of the loop", rounds)) };
+            let run = usize::try_from(run.number(0).as_i64()).unwrap_or(0);
+            carried.extend(stacked.into_iter().map(|stack| stack.slice_axis(0, 0, run)));
         }
+        self.builder.check()?;
         Ok(Some(carried))
     }
 
@@ -156,40 +141,60 @@ impl<'b> Importer<'b> {
             sequences.iter().all(|(wire, axis, _)| wire.shape()[*axis] == rounds),
             "the scanned inputs have different lengths"
         );
-        let mut carried = inputs[..states].to_vec();
-        let mut stacked: Vec<Vec<Wire<'b>>> = vec![Vec::new(); outputs];
-        for round in 0..rounds {
-            self.begin_round()?;
-            let element = |&(wire, axis, reverse): &(Wire<'b>, usize, bool)| {
-                let mut shape = wire.shape().into_dims();
-                shape.remove(axis);
-                wire.slice_axis(axis, if reverse { rounds - 1 - round } else { round }, 1).reshape(shape)
-            };
+        let results = self.rounds(rounds, None, None, &inputs[..states], |importer, round, carried| {
+            let last = importer.builder.constant(Tensor::scalar(rounds as i64 - 1));
+            let element =
+                |&(wire, axis, reverse): &(Wire<'b>, usize, bool)| wire.element(axis, if reverse { last - round } else { round });
             let values: Vec<Wire<'b>> = carried.iter().copied().chain(sequences.iter().map(element)).collect();
-            let Some(results) = self.subgraph(scope, body, &values)? else { return Ok(None) };
-            carried = results[..states].to_vec();
-            stacked.iter_mut().zip(&results[states..]).for_each(|(list, result)| list.push(*result));
+            let Some(results) = importer.subgraph(scope, body, &values)? else { return Ok(None) };
+            let go = importer.builder.constant(Tensor::scalar(true));
+            Ok(Some(Round { go, next: results[..states].to_vec(), elements: results[states..].to_vec() }))
+        })?;
+        let Some(Repeated { mut carried, stacks, .. }) = results else { return Ok(None) };
+        for ((stack, axis), direction) in stacks.into_iter().zip(output_axes).zip(output_directions) {
+            let stack = if direction != 0 { stack.reversed(0) } else { stack };
+            let axis = axis_of(axis, stack.rank())?;
+            let mut order: Vec<usize> = (1..stack.rank()).collect();
+            order.insert(axis, 0);
+            carried.push(stack.transpose(&order));
         }
-        for ((mut list, axis), direction) in stacked.into_iter().zip(output_axes).zip(output_directions) {
-            if direction != 0 {
-                list.reverse();
-            }
-            let ty = list.first().ok_or_else(|| Error::new("there are no rounds"))?.ty();
-            carried.push(self.stack(&list, axis_of(axis, ty.rank() + 1)?, ty)?);
-        }
+        self.builder.check()?;
         Ok(Some(carried))
     }
 
-    /// Results of all rounds, of this type, along a new axis.
-    fn stack(&self, list: &[Wire<'b>], axis: usize, ty: TensorType) -> Result<Wire<'b>> {
-        let mut shape = ty.shape.into_dims();
-        shape.insert(axis, usize::from(!list.is_empty()));
-        if list.is_empty() {
-            return Ok(self.builder.constant(Tensor::zeros(TensorType::new(ty.dtype, shape))));
+    /// A loop; written out where that is short, or where rounds differ in more than values. `None` where something in it could not be
+    /// made.
+    fn rounds(
+        &mut self,
+        limit: usize,
+        rounds: Option<Wire<'b>>,
+        go: Option<Wire<'b>>,
+        initial: &[Wire<'b>],
+        mut body: impl FnMut(&mut Self, Wire<'b>, &[Wire<'b>]) -> Result<Option<Round<'b>>>,
+    ) -> Result<Option<Repeated<'b>>> {
+        let (builder, errors) = (self.builder, self.errors.len());
+        let mut missing = false;
+        let mut round = |importer: &mut Self, round: Wire<'b>, carried: &[Wire<'b>]| {
+            importer.begin_round()?;
+            let results = body(importer, round, carried)?;
+            missing = results.is_none();
+            results.ok_or_else(|| Error::new("the body of a loop could not be made"))
+        };
+        let mut repeated = builder.repeat(limit, rounds, go, initial, |at, carried| round(self, at, carried)).map(Some);
+        let constant = |wire: Wire<'b>| wire.constant().map(|value| value.number(0).as_i64());
+        let known = rounds.map_or(Some(limit as i64), constant).filter(|_| go.is_none_or(|go| constant(go) == Some(1)));
+        if let (Err(_), Some(known)) = (&repeated, known) {
+            // Rounds whose types depend on their number.
+            self.errors.truncate(errors);
+            let written = usize::try_from(known).unwrap_or(0);
+            repeated = builder.write_out(written, initial, &mut |at, carried: &[Wire<'b>]| round(self, at, carried));
         }
-        let stacked = self.builder.concat(&list.iter().map(|wire| wire.reshape(shape.clone())).collect::<Vec<_>>(), axis);
-        self.builder.check()?;
-        Ok(stacked)
+        match repeated {
+            Ok(Some(repeated)) => Ok(Some(repeated)),
+            Ok(None) => Err(Error::new("what the loop carries changes its type, and when it ends depends on data")),
+            Err(_) if missing => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Imports a graph inside of another with these inputs; its outputs.

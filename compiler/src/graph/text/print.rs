@@ -16,27 +16,31 @@ const MAX_LISTED: usize = 32;
 /// The text with every constant in full.
 pub fn to_text(graph: &Graph) -> String {
     let mut text = String::new();
-    print(graph, true, &mut text).expect("writing to a string does not fail");
+    print(graph, true, 0, &mut text).expect("writing to a string does not fail");
+    text.push('\n');
     text
 }
 
 impl fmt::Display for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        print(self, false, f)
+        print(self, false, 0, f)?;
+        f.write_char('\n')
     }
 }
 
-fn print(graph: &Graph, full: bool, out: &mut dyn Write) -> fmt::Result {
+/// Prints a graph; its lines after the first are indented by `depth`, and nothing follows its last brace.
+fn print(graph: &Graph, full: bool, depth: usize, out: &mut dyn Write) -> fmt::Result {
+    let indent = " ".repeat(2 * depth + 2);
     writeln!(out, "graph {} {{", quote(&graph.name))?;
     for (name, value) in &graph.inputs {
         let origin = origin(&graph.values[*value].origin);
-        writeln!(out, "  input {value} {} : {}{origin}", quote(name), graph.ty(*value))?;
+        writeln!(out, "{indent}input {value} {} : {}{origin}", quote(name), graph.ty(*value))?;
     }
     let mut printed = vec![false; graph.values.len()];
     let mut constant = |value: ValueId, out: &mut dyn Write| match &graph.values[value].def {
         Def::Constant(tensor) if !std::mem::replace(&mut printed[value.0 as usize], true) => {
             let origin = origin(&graph.values[value].origin);
-            writeln!(out, "  constant {value} : {} = {}{origin}", tensor.ty(), tensor_text(tensor, full))
+            writeln!(out, "{indent}constant {value} : {} = {}{origin}", tensor.ty(), tensor_text(tensor, full))
         }
         _ => Ok(()),
     };
@@ -45,16 +49,21 @@ fn print(graph: &Graph, full: bool, out: &mut dyn Write) -> fmt::Result {
         node.operands.iter().try_for_each(|&operand| constant(operand, out))?;
         let list = |values: &[ValueId]| values.iter().map(ValueId::to_string).collect::<Vec<_>>().join(", ");
         let operands = if node.operands.is_empty() { String::new() } else { format!(" {}", list(&node.operands)) };
-        let value = &graph.values[node.results[0]];
+        let types: Vec<String> = node.results.iter().map(|&result| graph.ty(result).to_string()).collect();
         let (name, attributes) = (attributes::name(&node.op), attributes::print(&node.op));
-        let results = list(&node.results);
-        writeln!(out, "  {results} = {name}{operands}{attributes} : {}{}", value.ty, origin(&value.origin))?;
+        let origin = origin(&graph.values[node.results[0]].origin);
+        write!(out, "{indent}{} = {name}{operands}{attributes} : {}{origin}", list(&node.results), types.join(", "))?;
+        for body in node.op.bodies() {
+            out.write_char(' ')?;
+            print(body, full, depth + 1, out)?;
+        }
+        out.write_char('\n')?;
     }
     for (name, value) in &graph.outputs {
         constant(*value, out)?;
-        writeln!(out, "  output {value} {}", quote(name))?;
+        writeln!(out, "{indent}output {value} {}", quote(name))?;
     }
-    out.write_str("}\n")
+    write!(out, "{}}}", &indent[2..])
 }
 
 fn origin(origin: &Origin) -> String {
