@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use mcc_support::{Error, Result, Shape, Tensor, TensorType, bail, ensure};
 
-use super::{ImportOptions, Importer, Scope, Warning};
+use super::{ImportOptions, Importer, Item, Scope, Warning};
 use crate::graph::Origin;
 use crate::graph::build::MAX_VALUE_BYTES;
 use crate::onnx::graph::Declared;
@@ -31,7 +31,7 @@ impl<'b> Importer<'b> {
                     None
                 }
             };
-            scope.values.borrow_mut().insert(&input.name, value);
+            scope.values.borrow_mut().insert(&input.name, value.map(Item::Tensor));
         }
         if !dynamic.is_empty() {
             self.errors.push(dynamic_error(&dynamic));

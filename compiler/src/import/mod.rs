@@ -4,6 +4,7 @@
 
 mod control;
 mod inputs;
+mod sequences;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -53,7 +54,9 @@ pub fn import_all_errors(model: &Model, options: &ImportOptions) -> Result<(Grap
     importer.inputs(&scope, options);
     importer.nodes(&scope);
     for output in &flat.outputs {
-        if let Some(wire) = importer.value(&scope, &output.name) {
+        let value = importer.value(&scope, &output.name).map(|item| item.tensor(&format!("the output '{}'", output.name)));
+        let value = value.and_then(|value| value.map_err(|error| importer.errors.push(error)).ok());
+        if let Some(wire) = value {
             builder.output(&output.name, wire);
             let checked = match output.declared_type() {
                 Ok(declared) => importer.check_output(&output.name, declared, wire),
@@ -100,11 +103,34 @@ struct Importer<'b> {
     rounds: usize,
 }
 
+/// What a name stands for.
+#[derive(Clone, Debug)]
+enum Item<'b> {
+    Tensor(Wire<'b>),
+    /// A sequence of tensors.
+    List(Vec<Wire<'b>>),
+    /// An input that is left out, or an optional value that is not there.
+    Nothing,
+}
+
+impl<'b> Item<'b> {
+    fn tensor(&self, what: &str) -> Result<Wire<'b>> {
+        match self {
+            Item::Tensor(wire) => Ok(*wire),
+            Item::List(list) => {
+                Err(Error::new(format!("{what} is a sequence of {} tensors, and must be one tensor", list.len()))
+                    .help("take an element with SequenceAt, or join them with ConcatFromSequence"))
+            }
+            Item::Nothing => Err(Error::new(format!("{what} is not there"))),
+        }
+    }
+}
+
 /// The values of a graph, inside of those of the graph around it.
 struct Scope<'s, 'a, 'b> {
     graph: &'a FlatGraph<'a>,
     /// `None` for a value that could not be made; the reason is among the errors already.
-    values: RefCell<BTreeMap<&'a str, Option<Wire<'b>>>>,
+    values: RefCell<BTreeMap<&'a str, Option<Item<'b>>>>,
     outer: Option<&'s Scope<'s, 'a, 'b>>,
 }
 
@@ -122,24 +148,30 @@ impl<'b> Importer<'b> {
                 }
             };
             for (index, name) in node.outputs.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
-                scope.values.borrow_mut().insert(name, results.as_ref().map(|results| results[index]));
+                scope.values.borrow_mut().insert(name, results.as_ref().map(|results| results[index].clone()));
             }
         }
     }
 
-    /// The values of a node's inputs, each `None` where it is left out; `None` where one could not be made.
-    fn inputs_of<'a>(&mut self, scope: &Scope<'_, 'a, 'b>, node: &'a Node<'a>) -> Option<Vec<Option<Wire<'b>>>> {
-        let value = |name: &String| if name.is_empty() { Some(None) } else { self.value(scope, name).map(Some) };
-        node.inputs.iter().map(value).collect()
+    /// What a node's inputs stand for; `None` where one could not be made.
+    fn items_of<'a>(&mut self, scope: &Scope<'_, 'a, 'b>, node: &'a Node<'a>) -> Option<Vec<Item<'b>>> {
+        let item = |name: &String| if name.is_empty() { Some(Item::Nothing) } else { self.value(scope, name) };
+        node.inputs.iter().map(item).collect()
     }
 
-    /// The values of a node's outputs; `None` where one of its inputs could not be made.
-    fn node<'a>(&mut self, scope: &Scope<'_, 'a, 'b>, node: &'a Node<'a>) -> Result<Option<Vec<Wire<'b>>>> {
-        if ops::control(node.domain, node.operator).is_some() {
-            return self.control(scope, node);
+    /// What a node's outputs stand for; `None` where one of its inputs could not be made.
+    fn node<'a>(&mut self, scope: &Scope<'_, 'a, 'b>, node: &'a Node<'a>) -> Result<Option<Vec<Item<'b>>>> {
+        match ops::control(node.domain, node.operator) {
+            Some(def) if def.sequences => return self.sequence(scope, node),
+            Some(_) => return self.control(scope, node),
+            None => {}
         }
         let def = ops::lookup(node.domain, node.operator, node.opset)?;
-        let Some(inputs) = self.inputs_of(scope, node) else { return Ok(None) };
+        let Some(items) = self.items_of(scope, node) else { return Ok(None) };
+        if node.operator == "Identity" && !matches!(items[..], [Item::Tensor(_)]) {
+            return self.sequence(scope, node);
+        }
+        let inputs = wires(node, &items)?;
         let context = NodeContext::new(self.builder, node, def, inputs);
         let results = (def.build)(&context);
         self.builder.check()?;
@@ -149,13 +181,13 @@ impl<'b> Importer<'b> {
             return Err(Error::new(format!("output {index} ('{}') of {} is not supported", node.outputs[index], def.name)));
         }
         self.warnings.extend(context.into_warnings().into_iter().map(Warning));
-        Ok(Some(results))
+        Ok(Some(results.into_iter().map(Item::Tensor).collect()))
     }
 
-    /// The value of a name; initializers are read when they are first used. `None` where it could not be made.
-    fn value(&mut self, scope: &Scope<'_, '_, 'b>, name: &str) -> Option<Wire<'b>> {
+    /// What a name stands for; initializers are read when they are first used. `None` where it could not be made.
+    fn value(&mut self, scope: &Scope<'_, '_, 'b>, name: &str) -> Option<Item<'b>> {
         if let Some(value) = scope.values.borrow().get(name) {
-            return *value;
+            return value.clone();
         }
         let Some((key, initializer)) = scope.graph.initializers.get_key_value(name) else {
             return scope.outer.and_then(|outer| self.value(outer, name));
@@ -165,10 +197,10 @@ impl<'b> Importer<'b> {
             let origin = self.builder.set_origin(Origin { output: name.to_string(), ..Origin::default() });
             let constant = self.builder.constant(tensor);
             self.builder.set_origin(origin);
-            constant
+            Item::Tensor(constant)
         });
         let value = value.map_err(|error| self.errors.push(error)).ok();
-        scope.values.borrow_mut().insert(key, value);
+        scope.values.borrow_mut().insert(key, value.clone());
         value
     }
 
@@ -191,6 +223,15 @@ impl<'b> Importer<'b> {
         }
         Ok(())
     }
+}
+
+/// The inputs of a node that takes tensors only, each `None` where it is left out.
+fn wires<'b>(node: &Node<'_>, items: &[Item<'b>]) -> Result<Vec<Option<Wire<'b>>>> {
+    let wire = |(index, item): (usize, &Item<'b>)| match item {
+        Item::Nothing => Ok(None),
+        item => item.tensor(&format!("input {index} '{}'", node.inputs[index])).map(Some),
+    };
+    items.iter().enumerate().map(wire).collect()
 }
 
 #[cfg(test)]
