@@ -16,7 +16,7 @@ use crate::emit::extents::Extents;
 use crate::emit::manifest::hex;
 use crate::emit::{self, BufferPlace, CompiledKernel, CompiledModel, DimRange, Linked, Port};
 use crate::graph::{self, Graph};
-use crate::import::{self, ImportOptions};
+use crate::import::{self, ImportOptions, WarningKind};
 use crate::loops::regions::Item;
 use crate::loops::{self, BufferId, Program, RegionKind};
 use crate::onnx::Model;
@@ -126,7 +126,7 @@ impl Options {
     }
 
     /// What each set of shapes imports by.
-    fn imports(&self, name: &str) -> Vec<ImportOptions> {
+    pub fn imports(&self, name: &str) -> Vec<ImportOptions> {
         let first = ImportOptions { name: Some(name.to_string()), ..self.import.clone() };
         let further = self.further_shapes.iter().map(|set| ImportOptions {
             shapes: set.shapes.clone(),
@@ -292,7 +292,8 @@ impl Compilation {
         for (index, import) in imports.iter().enumerate() {
             let place = |error: Error| if index > 0 { error.context(format!("in set {} of shapes", index + 1)) } else { error };
             let (graph, warnings) = import::import(self.model(), import).map_err(place)?;
-            let warnings = warnings.iter().map(ToString::to_string);
+            // What does not change results is for those who ask.
+            let warnings = warnings.iter().filter(|warning| warning.kind != WarningKind::Dropped).map(ToString::to_string);
             let new: Vec<String> = warnings.filter(|warning| !self.warnings.contains(warning)).collect();
             self.warnings.extend(new);
             self.specializations.push(Specialization { graph: Some(graph), ..Specialization::default() });

@@ -7,8 +7,8 @@ use std::process::{Command, Output, Stdio};
 
 use mcc::npy;
 use mcc::onnx::proto::{
-    DimValue, DimensionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, TensorShapeProto,
-    TensorTypeProto, TypeProto, TypeValue, ValueInfoProto,
+    AttributeProto, DimValue, DimensionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto,
+    TensorProto, TensorShapeProto, TensorTypeProto, TypeProto, TypeValue, ValueInfoProto,
 };
 use mcc_support::Tensor;
 use prost::Message;
@@ -248,6 +248,84 @@ fn several_sets_of_shapes_in_one_object() {
         assert_eq!(out.status.code(), Some(1), "mcc {args}: {text}");
         assert!(text.contains(message), "mcc {args}: {text}");
     }
+}
+
+/// `x: f32[4]` through nodes of which three cannot be compiled, two of them behind another, and one is in training mode; with an input
+/// that has a default value, metadata, and a wrong declared type.
+fn troubled(healthy: bool) -> Vec<u8> {
+    let mut proto = ModelProto::decode(&model()[..]).unwrap();
+    let graph = proto.graph.as_mut().unwrap();
+    let declare = |name: &str, dims: &[i64]| {
+        let dim = dims.iter().map(|&dim| DimensionProto { value: Some(DimValue::Value(dim)), denotation: None });
+        let ty = TypeValue::Tensor(TensorTypeProto { elem_type: Some(1), shape: Some(TensorShapeProto { dim: dim.collect() }) });
+        let r#type = Some(TypeProto { value: Some(ty), denotation: None });
+        ValueInfoProto { name: Some(name.to_string()), r#type, ..Default::default() }
+    };
+    graph.input.push(declare("w", &[4]));
+    graph.value_info = vec![declare("a", &[3, 4]), declare("b", &[7, 4])];
+    proto.metadata_props = vec![StringStringEntryProto { key: Some("author".into()), value: Some("nobody".into()) }];
+    let graph = proto.graph.as_mut().unwrap();
+    if healthy {
+        let flag = TensorProto { name: Some("flag".into()), data_type: Some(9), int32_data: vec![1], ..Default::default() };
+        graph.initializer.push(flag);
+        graph.node[1].op_type = Some("Dropout".into());
+        graph.node[1].input = vec!["a".into(), String::new(), "flag".into()];
+    } else {
+        graph.node[0].op_type = Some("Frobnicate".into());
+        graph.node[0].name = Some("first".into());
+        graph.node[1].attribute =
+            vec![AttributeProto { name: Some("speed".into()), r#type: Some(2), i: Some(1), ..Default::default() }];
+        graph.node[2].op_type = Some("Frobnicate".into());
+    }
+    proto.encode_to_vec()
+}
+
+#[test]
+fn check_names_all_that_is_wrong_and_odd() {
+    let folder = folder();
+    let folder = folder.path();
+    fs::write(folder.join("bad.onnx"), troubled(false)).unwrap();
+    fs::write(folder.join("odd.onnx"), troubled(true)).unwrap();
+    let json = |args: &str, code: i32| -> serde_json::Value {
+        let out = mcc(folder, args);
+        assert_eq!(out.status.code(), Some(code), "{}", String::from_utf8_lossy(&out.stderr));
+        serde_json::from_slice(&out.stdout).unwrap()
+    };
+    let found = json("check bad.onnx --dim n=3 --format json", 1);
+    assert_eq!(found["can_be_compiled"], false);
+    let errors: Vec<[String; 3]> = found["errors"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|error| {
+            assert!(error["help"].is_string() && error["opset"] == 17, "{error}");
+            ["node", "operator", "message"].map(|field| error[field].as_str().unwrap().to_string())
+        })
+        .collect();
+    for (error, (node, operator, word)) in
+        errors.iter().zip([("first", "Frobnicate", "Frobnicate"), ("b", "Tanh", "speed"), ("y", "Frobnicate", "Frobnicate")])
+    {
+        assert!(error[0] == node && error[1] == operator && error[2].contains(word), "{error:?}");
+    }
+    assert_eq!(errors.len(), 3);
+    let text = String::from_utf8(mcc(folder, "check bad.onnx --dim n=3").stderr).unwrap();
+    assert!(text.contains("in 2 nodes (Frobnicate, opset 17): 'first', 'y'") && text.contains("'b' (Tanh, opset 17)"), "{text}");
+    assert!(text.contains("3 problems"), "{text}");
+
+    let found = json("check odd.onnx --dim n=3 --format json", 0);
+    assert_eq!((&found["can_be_compiled"], &found["errors"]), (&serde_json::json!(true), &serde_json::json!([])));
+    let warnings = found["warnings"].as_array().unwrap();
+    for (kind, word) in
+        [("default-input", "'w'"), ("dropped", "'author'"), ("training", "drops elements"), ("declared-type", "'b' as f32[7,4]")]
+    {
+        let fits = |warning: &&serde_json::Value| warning["kind"] == kind && warning["message"].as_str().unwrap().contains(word);
+        assert_eq!(warnings.iter().filter(fits).count(), 1, "{kind}: {found}");
+    }
+    assert_eq!(warnings.len(), 4, "{found}");
+    let (_, text) = succeed(folder, "odd.onnx --dim n=3");
+    assert_eq!(text.matches("warning: ").count(), 3, "metadata is nothing to be warned of at each compile: {text}");
+    assert_eq!(json("check odd.onnx --format json", 1)["errors"][0]["node"], serde_json::Value::Null);
+    assert_eq!(json("check missing.onnx --format json", 1)["can_be_compiled"], false);
 }
 
 /// Every form of the model gives the same outputs.

@@ -169,8 +169,10 @@ impl<'b> Generator<'b, '_> {
         // Often the newest, so that chains arise.
         let chained = self.random.chance(0.4);
         let x = self.values[if chained { self.values.len() - 1 } else { self.random.below(self.values.len()) }];
-        let step = match self.random.below(22) {
-            0 => Some((Op::Unary(*self.random.pick(&UNARY[..if x.exact { UNARY.len() } else { SMOOTH_UNARY }])), vec![x.wire])),
+        let step = match self.random.below(23) {
+            0 | 22 => {
+                Some((Op::Unary(*self.random.pick(&UNARY[..if x.exact { UNARY.len() } else { SMOOTH_UNARY }])), vec![x.wire]))
+            }
             1 | 2 => self.binary(x),
             3 => self.select(x),
             4 => self.cast(x),

@@ -8,6 +8,7 @@ use mcc_support::{Error, Result, Shape, Tensor, ensure};
 use super::{Importer, Item, Scope, wires};
 use crate::graph::{Repeated, Round, Wire};
 use crate::onnx::{Attributes, Declared, FlatGraph, Node};
+use crate::ops;
 
 /// Most nodes of the graph after a loop was written out.
 const MAX_NODES: usize = 1 << 18;
@@ -17,7 +18,10 @@ const MAX_ROUNDS: usize = 1 << 16;
 impl<'b> Importer<'b> {
     /// The results of an operator of control flow. `None` where something in it could not be made.
     pub(super) fn control<'a>(&mut self, scope: &Scope<'_, 'a, 'b>, node: &'a Node<'a>) -> Result<Option<Vec<Item<'b>>>> {
-        let Some(items) = self.items_of(scope, node) else { return Ok(None) };
+        let Some(items) = self.items_of(scope, node) else {
+            self.check_operators(node);
+            return Ok(None);
+        };
         let attributes = node.attributes();
         let tensors = |results: Option<Vec<Wire<'b>>>| results.map(|wires| wires.into_iter().map(Item::Tensor).collect());
         let results = match node.operator {
@@ -35,6 +39,18 @@ impl<'b> Importer<'b> {
             ensure!(found >= wanted, "the node has {wanted} outputs, but its graph gives {found}");
         }
         Ok(results)
+    }
+
+    /// Names the operators in the graphs of a node that are not supported, where the graphs cannot be looked at more closely.
+    fn check_operators(&mut self, node: &Node<'_>) {
+        for inner in node.graphs().flat_map(|graph| &graph.nodes) {
+            if ops::control(inner.domain, inner.operator).is_none()
+                && let Err(error) = ops::lookup(inner.domain, inner.operator, inner.opset)
+            {
+                self.errors.push(error.node(inner.reference()));
+            }
+            self.check_operators(inner);
+        }
     }
 
     /// An `If` whose condition is known is the branch that it takes; else both are computed, and one chosen.

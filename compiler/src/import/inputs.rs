@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use mcc_support::{Error, Result, Shape, Tensor, TensorType, bail, ensure};
 
-use super::{ImportOptions, Importer, Item, Scope, Warning};
+use super::{ImportOptions, Importer, Item, Scope, Warning, WarningKind};
 use crate::graph::Origin;
 use crate::graph::build::MAX_VALUE_BYTES;
 use crate::onnx::graph::Declared;
@@ -81,10 +81,9 @@ impl<'b> Importer<'b> {
                     if dims.iter().zip(shape).any(differs) {
                         self.reshaped = true;
                         let shape = Shape::new(shape.clone());
-                        self.warnings.push(Warning(format!(
-                            "the model declares its input '{}' as {declared}, but --shape gives {shape}",
-                            input.name
-                        )));
+                        let message =
+                            format!("the model declares its input '{}' as {declared}, but --shape gives {shape}", input.name);
+                        self.warnings.push(Warning::new(WarningKind::Reshaped, message));
                     }
                 }
                 for (dim, &extent) in declared_dims.iter().flatten().zip(shape) {

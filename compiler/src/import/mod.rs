@@ -5,16 +5,18 @@
 mod control;
 mod inputs;
 mod sequences;
+mod warning;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::fmt;
+use std::collections::{BTreeMap, BTreeSet};
 
-use mcc_support::{Error, Result, Tensor, ensure};
+use mcc_support::{Error, Result, Tensor, TensorType, ensure};
 
 use crate::graph::{Builder, Graph, Origin, Wire};
 use crate::onnx::{DeclaredDim, DeclaredType, FlatGraph, Model, Node, flatten};
 use crate::ops::{self, NodeContext};
+
+pub use warning::{Warning, WarningKind};
 
 /// What the user says about a model.
 #[derive(Clone, Debug, Default)]
@@ -29,16 +31,6 @@ pub struct ImportOptions {
     pub constants: BTreeMap<String, Tensor>,
 }
 
-/// Something odd that does not stop a compile.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Warning(pub String);
-
-impl fmt::Display for Warning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
 /// The graph of a model, or the first thing that stops it.
 pub fn import(model: &Model, options: &ImportOptions) -> Result<(Graph, Vec<Warning>)> {
     import_all_errors(model, options).map_err(|errors| errors.into_iter().next().expect("a failure has an error"))
@@ -49,7 +41,14 @@ pub fn import_all_errors(model: &Model, options: &ImportOptions) -> Result<(Grap
     let flat = flatten(model).map_err(|error| vec![error])?;
     let name = options.name.clone().unwrap_or_else(|| flat.name.to_string());
     let builder = Builder::new(name);
-    let mut importer = Importer { builder: &builder, errors: Vec::new(), warnings: Vec::new(), reshaped: false, rounds: 0 };
+    let mut importer = Importer {
+        builder: &builder,
+        errors: Vec::new(),
+        warnings: warning::of_model(model, &flat),
+        reshaped: false,
+        rounds: 0,
+        stand_ins: BTreeSet::new(),
+    };
     let scope = Scope { graph: &flat, values: RefCell::default(), outer: None };
     importer.inputs(&scope, options);
     importer.nodes(&scope);
@@ -63,15 +62,15 @@ pub fn import_all_errors(model: &Model, options: &ImportOptions) -> Result<(Grap
                 // Labels that are strings and lists of maps, which operators of ai.onnx.ml leave behind.
                 Err(error) => {
                     let ty = wire.ty();
-                    importer
-                        .warnings
-                        .push(Warning(format!("the output '{}' is computed as {ty}; {}", output.name, error.message)));
+                    let message = format!("the output '{}' is computed as {ty}; {}", output.name, error.message);
+                    importer.warnings.push(Warning::new(WarningKind::Declared, message));
                     Ok(())
                 }
             };
             checked.unwrap_or_else(|error| importer.errors.push(error));
         }
     }
+    importer.check_declared(&scope);
     let Importer { errors, warnings, .. } = importer;
     drop(scope);
     if errors.is_empty() { Ok((builder.finish(), warnings)) } else { Err(errors) }
@@ -101,6 +100,8 @@ struct Importer<'b> {
     reshaped: bool,
     /// Of loops that were written out.
     rounds: usize,
+    /// Values that could not be made and are replaced, so that import goes on.
+    stand_ins: BTreeSet<String>,
 }
 
 /// What a name stands for.
@@ -148,15 +149,37 @@ impl<'b> Importer<'b> {
                 }
             };
             for (index, name) in node.outputs.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
-                scope.values.borrow_mut().insert(name, results.as_ref().map(|results| results[index].clone()));
+                let value = results.as_ref().map(|results| results[index].clone());
+                let value = value.or_else(|| self.stand_in(scope, name).map(Item::Tensor));
+                scope.values.borrow_mut().insert(name, value);
             }
         }
     }
 
-    /// What a node's inputs stand for; `None` where one could not be made.
+    /// In place of a value that could not be made, one of the type that the model declares, so that more of what stops the model is
+    /// found. The graph is not used. Shapes may depend on integers: those have no stand-in, which would only seem unknown.
+    fn stand_in(&mut self, scope: &Scope<'_, '_, 'b>, name: &str) -> Option<Wire<'b>> {
+        let ty = scope.graph.declared_type(name).ok().flatten()?.known()?;
+        let useful = !self.errors.is_empty() && ty.dtype.is_float();
+        useful.then(|| {
+            self.stand_ins.insert(name.to_string());
+            self.builder.input(name, ty)
+        })
+    }
+
+    /// Whether an input that must be known is computed from a stand-in: then nothing can be said of the node.
+    fn needs_stand_in(&self, node: &Node<'_>, items: &[Item<'b>]) -> bool {
+        let needed = ops::shape_inputs(node.domain, node.operator).iter().filter_map(|&index| items.get(index));
+        let wires = needed.filter_map(|item| if let Item::Tensor(wire) = item { Some(*wire) } else { None });
+        let sources = |wire: Wire<'b>| self.builder.inputs_of(wire);
+        !self.stand_ins.is_empty() && wires.flat_map(sources).any(|source| self.stand_ins.contains(&source))
+    }
+
+    /// What a node's inputs stand for; `None` where one could not be made, or where nothing can be said of the node.
     fn items_of<'a>(&mut self, scope: &Scope<'_, 'a, 'b>, node: &'a Node<'a>) -> Option<Vec<Item<'b>>> {
         let item = |name: &String| if name.is_empty() { Some(Item::Nothing) } else { self.value(scope, name) };
-        node.inputs.iter().map(item).collect()
+        let items: Option<Vec<_>> = node.inputs.iter().map(item).collect();
+        items.filter(|items| !self.needs_stand_in(node, items))
     }
 
     /// What a node's outputs stand for; `None` where one of its inputs could not be made.
@@ -180,7 +203,7 @@ impl<'b> Importer<'b> {
         if let Some(index) = (results.len()..node.outputs.len()).find(|&index| context.wants_output(index)) {
             return Err(Error::new(format!("output {index} ('{}') of {} is not supported", node.outputs[index], def.name)));
         }
-        self.warnings.extend(context.into_warnings().into_iter().map(Warning));
+        self.warnings.extend(context.into_warnings().into_iter().map(|noted| Warning::of_node(node.reference(), noted)));
         Ok(Some(results.into_iter().map(Item::Tensor).collect()))
     }
 
@@ -204,22 +227,36 @@ impl<'b> Importer<'b> {
         value
     }
 
+    /// Compares what the model declares of values inside of it with what they are; outputs are compared by themselves.
+    fn check_declared(&mut self, scope: &Scope<'_, '_, 'b>) {
+        if self.reshaped || !self.errors.is_empty() {
+            return;
+        }
+        let outputs: BTreeSet<&str> = scope.graph.outputs.iter().map(|output| output.name.as_str()).collect();
+        for (&name, value) in scope.values.borrow().iter() {
+            let declared = scope.graph.declared_type(name).ok().flatten();
+            let (Some(declared), Some(Item::Tensor(wire)), false) = (declared, value, outputs.contains(name)) else { continue };
+            let ty = wire.ty();
+            if differs(&declared, &ty) || declared.dtype != ty.dtype {
+                let message = format!("the model declares '{name}' as {declared}, but it computes {ty}");
+                self.warnings.push(Warning::new(WarningKind::Declared, message));
+            }
+        }
+    }
+
     /// Compares a declared type with the inferred one. A known extent is a contract with the caller, who sizes a buffer by it:
     /// one that cannot be true is an error, unless the user asked for other shapes than the model was made for. A shape of another
     /// rank with extents that are not known is no such contract: a warning.
     fn check_output(&mut self, name: &str, declared: Option<DeclaredType>, wire: Wire<'b>) -> Result<()> {
         let Some(declared) = declared else { return Ok(()) };
         let ty = wire.ty();
-        let differs = |(dim, &extent): (&DeclaredDim, &usize)| matches!(dim, DeclaredDim::Known(known) if *known != extent);
-        let (other_rank, other_extent, complete) = declared.dims.as_ref().map_or((false, false, false), |dims| {
-            let complete = dims.iter().all(|dim| matches!(dim, DeclaredDim::Known(_)));
-            (dims.len() != ty.rank(), dims.iter().zip(ty.shape.iter()).any(differs), complete)
-        });
-        let contradicts = if other_rank { complete } else { other_extent };
+        let complete = declared.dims.as_ref().is_some_and(|dims| dims.iter().all(|dim| matches!(dim, DeclaredDim::Known(_))));
+        let other_rank = declared.dims.as_ref().is_some_and(|dims| dims.len() != ty.rank());
+        let contradicts = differs(&declared, &ty) && (complete || !other_rank);
         let message = format!("the model declares its output '{name}' as {declared}, but it computes {ty}");
         ensure!(!contradicts || self.reshaped, "{message}");
-        if other_rank || contradicts || declared.dtype != ty.dtype {
-            self.warnings.push(Warning(message));
+        if differs(&declared, &ty) || declared.dtype != ty.dtype {
+            self.warnings.push(Warning::new(WarningKind::Declared, message));
         }
         Ok(())
     }
@@ -232,6 +269,12 @@ fn wires<'b>(node: &Node<'_>, items: &[Item<'b>]) -> Result<Vec<Option<Wire<'b>>
         item => item.tensor(&format!("input {index} '{}'", node.inputs[index])).map(Some),
     };
     items.iter().enumerate().map(wire).collect()
+}
+
+/// Whether a declared shape has another rank or other known extents.
+fn differs(declared: &DeclaredType, ty: &TensorType) -> bool {
+    let differs = |(dim, &extent): (&DeclaredDim, &usize)| matches!(dim, DeclaredDim::Known(known) if *known != extent);
+    declared.dims.as_ref().is_some_and(|dims| dims.len() != ty.rank() || dims.iter().zip(ty.shape.iter()).any(differs))
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Shapes that the user fixes, constants, and what is said of models that cannot be compiled.
 
+use std::fmt;
+
 use mcc_support::{Error, Tensor};
 
 use super::*;
@@ -90,7 +92,7 @@ fn other_shapes_than_declared_are_a_warning_only_where_the_user_asked() {
         refused(import_all_errors(&declared(output), &ImportOptions::default()), &["'y'", "f32[2,3]"]);
     }
     let (_, warnings) = import(&declared(&[2, -1, 3]), &ImportOptions::default()).expect("no contract, for an extent is open");
-    assert!(matches!(&warnings[..], [warning] if warning.0.contains("f32[2,3]")), "{warnings:?}");
+    assert!(matches!(&warnings[..], [warning] if warning.message.contains("f32[2,3]")), "{warnings:?}");
 }
 
 /// A classifier whose labels are strings, and maps of labels to scores.

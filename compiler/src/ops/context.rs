@@ -9,6 +9,13 @@ use super::OpDef;
 use crate::graph::{Builder, Wire};
 use crate::onnx::{Attributes, Node};
 
+/// What the user should know of a node though it can be compiled.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NodeWarning {
+    pub of_training: bool,
+    pub message: String,
+}
+
 #[derive(Debug)]
 pub struct NodeContext<'n, 'b> {
     builder: &'b Builder,
@@ -19,7 +26,7 @@ pub struct NodeContext<'n, 'b> {
     inputs: Vec<Option<Wire<'b>>>,
     /// Per input.
     read: RefCell<Vec<bool>>,
-    warnings: RefCell<Vec<String>>,
+    warnings: RefCell<Vec<NodeWarning>>,
 }
 
 impl<'n, 'b> NodeContext<'n, 'b> {
@@ -59,6 +66,11 @@ impl<'n, 'b> NodeContext<'n, 'b> {
         self.node.outputs.get(index).is_some_and(|name| !name.is_empty())
     }
 
+    /// Notes that the node does what it does in training, which a model that is used does only by mistake.
+    pub fn warn_of_training(&self, what: &str) {
+        self.warnings.borrow_mut().push(NodeWarning { of_training: true, message: format!("it is in training mode: {what}") });
+    }
+
     /// An error about this node.
     pub fn error(&self, message: impl Into<String>) -> Error {
         self.attributes.error(message)
@@ -66,11 +78,11 @@ impl<'n, 'b> NodeContext<'n, 'b> {
 
     /// Notes what the user should know of this node though it can be compiled.
     pub fn warn(&self, message: impl Into<String>) {
-        self.warnings.borrow_mut().push(self.error(message).to_string());
+        self.warnings.borrow_mut().push(NodeWarning { of_training: false, message: message.into() });
     }
 
-    /// What [`warn`](Self::warn) noted.
-    pub fn into_warnings(self) -> Vec<String> {
+    /// What was noted.
+    pub fn into_warnings(self) -> Vec<NodeWarning> {
         self.warnings.into_inner()
     }
 

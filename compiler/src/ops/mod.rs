@@ -43,7 +43,7 @@ use std::fmt;
 use mcc_support::{Error, Result};
 
 use crate::graph::Wire;
-pub use context::NodeContext;
+pub use context::{NodeContext, NodeWarning};
 
 /// How an operator is built: its results, of which the node may want only the first ones.
 pub type Build = for<'n, 'b> fn(&NodeContext<'n, 'b>) -> Result<Vec<Wire<'b>>>;

@@ -31,6 +31,7 @@ pub static BATCH_NORMALIZATION: OpDef = OpDef {
             return Ok(vec![normalized_places(x, statistics, epsilon)]);
         }
         if node.version() >= 14 && attributes.flag("training_mode", false)? {
+            node.warn_of_training("it normalizes by the statistics of the batch, not by those that were learned");
             return trained(node, x, statistics, epsilon, momentum);
         }
         let one_type = statistics.iter().all(|statistic| statistic.dtype() == x.dtype());

@@ -209,6 +209,9 @@ pub static DROPOUT: OpDef = OpDef {
             let mask = node.wants_output(1).then(|| fill(node, dtype, x.shape(), Number::Int(1)));
             return Ok([Some(x), mask].into_iter().flatten().collect());
         };
+        let what =
+            if training.constant().is_some() { "it drops elements at random" } else { "an input may make it drop elements" };
+        node.warn_of_training(what);
         let ratio =
             node.optional_scalar(1)?.map_or_else(|| node.builder().scalar(DType::F32, 0.5), |ratio| ratio.cast(DType::F32));
         let seed = node.attributes().int("seed")?.map(|seed| Stream { key: seed as u32, high: (seed >> 32) as u32 });

@@ -44,6 +44,10 @@ pub(super) fn scatter<'b>(
     axis: usize,
     reduction: Reduction,
 ) -> Wire<'b> {
+    // What could not be made has no axes; the builder tells why.
+    if data.rank() <= axis || places.rank() <= axis {
+        return data;
+    }
     let (n, m) = (data.shape()[axis], places.shape()[axis]);
     if m == 0 {
         return data;

@@ -194,6 +194,18 @@ pub struct CheckArgs {
     pub model: PathBuf,
     #[command(flatten)]
     pub build: BuildArgs,
+    /// What to compile for, as when compiling
+    #[arg(long, default_value = "host")]
+    pub target: String,
+    /// How to tell: for people, on the standard error, or for programs, on the standard output
+    #[arg(long, default_value = "text")]
+    pub format: Format,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    Text,
+    Json,
 }
 
 #[derive(Args, Debug)]
