@@ -1,6 +1,6 @@
 """Cases of the domain ai.onnx: attributes, types and versions that ONNX's node tests leave out."""
 import numpy as np
-from onnx import helper
+from onnx import TensorProto, helper
 
 
 def numbers(seed, shape, dtype=np.float32, low=-2.0, high=2.0):
@@ -16,7 +16,7 @@ def node(operator, inputs, outputs, **attributes):
 
 
 def determinants(recorder):
-    for size in (1, 2, 3, 5, 9):
+    for size in (1, 2, 3, 5, 9, 40):
         x = numbers(size, (2, 3, size, size))
         # A pivot of 0, a row of zeros, and two equal rows.
         x[0, 0, 0, 0] = 0
@@ -41,11 +41,7 @@ def regions(recorder):
                     n = node("RoiAlign", "x rois images", "y", mode=mode, output_height=3, output_width=4,
                              sampling_ratio=ratio, spatial_scale=0.5, **extra)
                     name = "roi_align_%d_%s_%s_%d" % (opset, mode, half, ratio)
-                    if ratio:
-                        inputs, constants = {"x": x, "rois": rois, "images": images}, {}
-                    else:
-                        inputs, constants = {"x": x}, {"rois": rois, "images": images}
-                    recorder.case(name, n, inputs, ["y"], constants, opsets={"": opset})
+                    recorder.case(name, n, {"x": x, "rois": rois, "images": images}, ["y"], opsets={"": opset})
     boxes = np.concatenate([images[:, None].astype(np.float32), rois], 1)
     n = node("MaxRoiPool", "x rois", "y", pooled_shape=[3, 2], spatial_scale=0.5)
     recorder.case("max_roi_pool", n, {"x": x, "rois": boxes}, ["y"], opsets={"": 11})
@@ -122,6 +118,73 @@ def placed(recorder):
     recorder.case("batch_norm_places", n, {"x": x, **statistics}, ["y"], opsets={"": 7})
 
 
+def scalar(value, dtype=np.int64):
+    return np.array(value, dtype)
+
+
+def value(name, elem_type=TensorProto.FLOAT, shape=None):
+    return helper.make_tensor_value_info(name, elem_type, shape)
+
+
+def sequences(recorder):
+    x, y, z = (numbers(seed, (2, 3)) for seed in (1, 2, 3))
+    three = {"x": x, "y": y, "z": z}
+    edit = [
+        node("SequenceConstruct", "x y z", "s0"),
+        node("SequenceErase", "s0 minus_two", "s1"),
+        node("SequenceInsert", "s1 y one", "s2"),
+        node("SequenceInsert", "s2 x", "s3"),
+        node("SequenceErase", "s3", "s4"),
+        node("SequenceInsert", "s4 z minus_three", "s5"),
+        node("SequenceAt", "s5 minus_one", "last"),
+        node("SequenceLength", "s5", "length"),
+        node("ConcatFromSequence", "s5", "joined", axis=-2),
+        node("ConcatFromSequence", "s5", "stacked", axis=-1, new_axis=1),
+    ]
+    places = {"one": scalar(1), "minus_one": scalar(-1), "minus_two": scalar(-2, np.int32), "minus_three": scalar(-3)}
+    recorder.case("sequence_edit", edit, three, ["last", "length", "joined", "stacked"], places)
+    for name, split, extra in (("each", None, {}), ("drop", None, {"keepdims": 0}), ("size", scalar(3), {}),
+                               ("sizes", np.array([1, 4, 2]), {"keepdims": 0})):
+        nodes = [node("SplitToSequence", "x split" if split is not None else "x", "s", axis=1, **extra),
+                 node("SequenceAt", "s place", "part"), node("SequenceLength", "s", "length")]
+        constants = {"place": scalar(-1), **({"split": split} if split is not None else {})}
+        recorder.case("sequence_split_" + name, nodes, {"x": numbers(4, (2, 7))}, ["part", "length"], constants)
+    empty = helper.make_tensor_sequence_value_info("seq", TensorProto.FLOAT, None)
+    body = helper.make_graph(
+        [node("Identity", "c", "c2"), node("Cast", "i", "f", to=TensorProto.FLOAT), node("Add", "x f", "e"),
+         node("SequenceInsert", "seq e", "seq2"), node("SequenceLength", "seq2", "n")],
+        "body", [value("i", TensorProto.INT64, []), value("c", TensorProto.BOOL, []), empty],
+        [value("c2", TensorProto.BOOL, []), helper.make_tensor_sequence_value_info("seq2", TensorProto.FLOAT, None),
+         value("n", TensorProto.INT64, [])])
+    nodes = [node("SequenceEmpty", "", "seq0"), node("Loop", "rounds go seq0", "all lengths", body=body),
+             node("ConcatFromSequence", "all", "y", axis=0)]
+    recorder.case("sequence_loop", nodes, {"x": x}, ["y", "lengths"], {"rounds": scalar(3), "go": scalar(True, bool)})
+    each = helper.make_graph([node("Mul", "a t", "p"), node("Neg", "p", "q")], "each", [value("a"), value("t")],
+                             [value("p"), value("q")])
+    nodes = [node("SequenceConstruct", "x y z", "s"), node("SequenceMap", "s x", "p q", body=each),
+             node("ConcatFromSequence", "p", "ps", axis=0), node("ConcatFromSequence", "q", "qs", axis=1)]
+    recorder.case("sequence_map", nodes, three, ["ps", "qs"])
+    branch = lambda name, a, b: helper.make_graph(
+        [node("SequenceConstruct", a + " " + b, name)], name, [],
+        [helper.make_tensor_sequence_value_info(name, TensorProto.FLOAT, None)])
+    nodes = [node("If", "cond", "s", then_branch=branch("t", "x", "y"), else_branch=branch("e", "y", "z")),
+             node("Identity", "s", "same"), node("SequenceAt", "same place", "out")]
+    for cond in (False, True):
+        constants = {"cond": scalar(cond, bool), "place": scalar(0)}
+        recorder.case("sequence_if_%d" % cond, nodes, three, ["out"], constants)
+
+
+def scanned(recorder):
+    body = helper.make_graph([node("Add", "s a", "t"), node("Mul", "t b", "o")], "body", [value("s"), value("a"), value("b")],
+                             [value("t"), value("o")])
+    inputs = {"s": numbers(1, (2, 3)), "a": numbers(2, (2, 5, 3)), "b": numbers(3, (2, 5, 3))}
+    for name, lengths, directions in (("plain", "", [0, 0]), ("lengths", "n", [0, 0]), ("reverse", "", [1, 0])):
+        n = helper.make_node("Scan", [lengths, "s", "a", "b"], ["t", "o"], body=body, num_scan_inputs=2, directions=directions)
+        constants = {"n": np.array([5, 2], np.int64)} if lengths else {}
+        recorder.case("scan_batches_" + name, n, inputs, ["t", "o"], constants, opsets={"": 8})
+
+
 def record(recorder):
-    for family in (determinants, regions, deformed, vectors, unpooled, bands, unique, placed):
+    for family in (determinants, regions, deformed, vectors, unpooled, bands, unique, placed,
+                   sequences, scanned):
         family(recorder)

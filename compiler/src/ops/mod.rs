@@ -35,6 +35,7 @@ pub mod softmax;
 pub mod sort;
 mod spatial;
 pub mod state;
+pub mod suppression;
 pub mod unary;
 pub mod unique;
 
