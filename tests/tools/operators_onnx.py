@@ -118,6 +118,51 @@ def placed(recorder):
     recorder.case("batch_norm_places", n, {"x": x, **statistics}, ["y"], opsets={"": 7})
 
 
+def resized(recorder):
+    """Scales that are no f32, by every rule that ONNX Runtime follows as the specification has it."""
+    def case(opset, mode, transform, nearest, scales, sizes=None):
+        attributes = {"mode": mode}
+        if opset > 10:
+            attributes["coordinate_transformation_mode"] = transform
+        if nearest:
+            attributes["nearest_mode"] = nearest
+        names = ["x", "scales"] if opset == 10 else ["x", "", "" if sizes else "scales", "sizes"][:4 if sizes else 3]
+        constants = {"sizes": np.array(sizes, np.int64)} if sizes else {"scales": np.array(scales, np.float32)}
+        n = helper.make_node("Resize", names, ["y"], **attributes)
+        name = "resize_%d_%s_%s_%s_%s" % (opset, mode, transform, nearest, "sizes" if sizes else scales[2])
+        recorder.case(name, n, {"x": numbers(opset, (1, 2, 10, 7))}, ["y"], constants, opsets={"": opset})
+
+    for scales in ((1, 1, 0.7, 1.2), (1, 1, 2.5, 0.6)):
+        case(10, "nearest", "asymmetric", None, scales)
+        case(10, "linear", "asymmetric", None, scales)
+        for nearest in ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"):
+            for transform in ("half_pixel", "pytorch_half_pixel", "asymmetric"):
+                case(13, "nearest", transform, nearest, scales)
+        for mode in ("linear", "cubic"):
+            case(19, mode, "half_pixel_symmetric", None, scales)
+            case(19, mode, "align_corners", None, scales, [1, 2, 6, 11])
+
+
+def pooled(recorder):
+    x = numbers(1, (2, 2, 8, 9))
+    for operator in ("AveragePool", "MaxPool"):
+        for pad in ("VALID", "NOTSET"):
+            n = node(operator, "x", "y", kernel_shape=[3, 2], strides=[2, 2], auto_pad=pad, ceil_mode=1)
+            recorder.case("%s_ceil_%s" % (operator.lower(), pad.lower()), n, {"x": x}, ["y"], opsets={"": 11})
+    inputs = {"x": numbers(2, (1, 2, 5, 6)), "w": numbers(3, (2, 3, 3, 2))}
+    for pad in ("SAME_UPPER", "SAME_LOWER"):
+        n = node("ConvTranspose", "x w", "y", strides=[2, 3], auto_pad=pad)
+        recorder.case("conv_transpose_" + pad.lower(), n, inputs, ["y"])
+
+
+def sampled(recorder):
+    inputs = {"x": numbers(1, (2, 2, 4, 5)), "grid": numbers(2, (2, 3, 4, 2), low=-1.6, high=1.6)}
+    for padding in ("zeros", "border", "reflection"):
+        for corners in (0, 1):
+            n = node("GridSample", "x grid", "y", mode="cubic", padding_mode=padding, align_corners=corners)
+            recorder.case("grid_cubic_%s_%d" % (padding, corners), n, inputs, ["y"], opsets={"": 20})
+
+
 def scalar(value, dtype=np.int64):
     return np.array(value, dtype)
 
@@ -186,5 +231,5 @@ def scanned(recorder):
 
 def record(recorder):
     for family in (determinants, regions, deformed, vectors, unpooled, bands, unique, placed,
-                   sequences, scanned):
+                   resized, pooled, sampled, sequences, scanned):
         family(recorder)

@@ -49,7 +49,7 @@ fn pools(node: &NodeContext<'_, '_>, x: &Shape, dilated_since: i64, ceil_since: 
     let kernel = positive(node, "kernel_shape", extents.len())?;
     let slides = slides(node, extents, &kernel, node.version() >= dilated_since)?;
     let ceil = node.version() >= ceil_since && attributes.flag("ceil_mode", false)?;
-    let ceil = ceil && auto_pad(node)? == AutoPad::NotSet;
+    let ceil = ceil && matches!(auto_pad(node)?, AutoPad::NotSet | AutoPad::Valid);
     extents.iter().zip(slides).map(|(&extent, slide)| pool(node, extent, slide, ceil)).collect()
 }
 

@@ -46,9 +46,16 @@ impl Axis {
         if self.align_corners { (x + 1.0) / 2.0 * (extent - 1.0) } else { ((x + 1.0) * extent - 1.0) / 2.0 }
     }
 
-    /// Mirrors at the borders: the outermost elements, or the outer edges of those.
+    /// The borders: the outermost elements, or the outer edges of those.
+    fn borders(self) -> (f64, f64) {
+        let last = self.extent as f64 - 1.0;
+        if self.align_corners { (0.0, last) } else { (-0.5, last + 0.5) }
+    }
+
+    /// Mirrors at the borders.
     fn reflected(self, x: Wire<'_>) -> Wire<'_> {
-        let (low, range) = if self.align_corners { (0.0, self.extent as f64 - 1.0) } else { (-0.5, self.extent as f64) };
+        let (low, high) = self.borders();
+        let range = high - low;
         if range <= 0.0 {
             return x * 0.0;
         }
@@ -76,7 +83,8 @@ impl Axis {
         if mode == Mode::Nearest {
             return vec![self.tap(self.moved_inside(x.unary(UnaryFn::Round)), None)];
         }
-        let x = self.moved_inside(x);
+        // Behind the outermost element the curve goes on, through elements that stand for those that are not there.
+        let x = if mode == Mode::Cubic && self.outside == Outside::Border { x } else { self.moved_inside(x) };
         let floor = x.unary(UnaryFn::Floor);
         let behind = x - floor;
         if mode == Mode::Linear {
