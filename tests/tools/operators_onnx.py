@@ -140,7 +140,8 @@ def resized(recorder):
                 case(13, "nearest", transform, nearest, scales)
         for mode in ("linear", "cubic"):
             case(19, mode, "half_pixel_symmetric", None, scales)
-            case(19, mode, "align_corners", None, scales, [1, 2, 6, 11])
+    for mode in ("linear", "cubic"):
+        case(19, mode, "align_corners", None, scales, [1, 2, 6, 11])
 
 
 def pooled(recorder):
