@@ -141,10 +141,10 @@ fn every_level_computes_the_same() {
     for_each_seed(|seed| every_level_agrees(built(seed), seed));
 }
 
-/// Windows over elements of 4 bits that reach beyond the edge: loads that share a byte, of which some are outside.
+/// Windows over elements of 2 and 4 bits that reach beyond the edge: loads that share a byte, of which some are outside.
 #[test]
 fn packed_elements_outside_stand_for_another_value() {
-    for (seed, dtype) in [DType::I4, DType::U4].into_iter().enumerate() {
+    for (seed, dtype) in [DType::I4, DType::U4, DType::F4E2M1, DType::I2, DType::U2].into_iter().enumerate() {
         let builder = Builder::new("packed");
         let x = builder.input("x", TensorType::new(dtype, [1, 2, 8, 7]));
         let window = Window { kernel: vec![2, 2], strides: vec![3, 3], dilations: vec![1, 1], pads: vec![(1, 0), (1, 0)] };

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use mcc_kernel::{Code, Facts, Target};
+use mcc_runtime::ARENA_ALIGN;
 use mcc_support::{Error, Result, Shape, bug, ensure};
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -14,7 +15,8 @@ use crate::decide;
 use crate::decisions::Decisions;
 use crate::emit::extents::Extents;
 use crate::emit::manifest::hex;
-use crate::emit::{self, BufferPlace, CompiledKernel, CompiledModel, DimRange, Linked, Port};
+use crate::emit::{self, BufferPlace, CompiledKernel, CompiledModel, DimRange, Linked, Port, Staged};
+use crate::graph::lengths::{Length, Lengths};
 use crate::graph::{self, Graph};
 use crate::import::{self, ImportOptions, WarningKind};
 use crate::loops::regions::Item;
@@ -117,6 +119,9 @@ impl Options {
             "cpu": machine.cpu.name,
             "shapes": self.import.shapes,
             "dims": self.import.dims,
+            "ranges": self.import.ranges,
+            "max_elements": self.import.max_elements,
+            "axis_ranges": self.import.axis_ranges.iter().collect::<Vec<_>>(),
             "further_shapes":
                 self.further_shapes.iter().map(|set| json!({ "shapes": set.shapes, "dims": set.dims })).collect::<Vec<_>>(),
             "constants": constants.collect::<serde_json::Map<_, _>>(),
@@ -183,6 +188,8 @@ pub struct Compilation {
 pub struct Specialization {
     /// One line for each rewrite of the graph.
     pub rewrites: Vec<String>,
+    /// Those that fuel is spent on.
+    passes_steps: Vec<String>,
     /// What the passes left of the fuel.
     fuel: Option<u64>,
     graph: Option<Graph>,
@@ -314,6 +321,7 @@ impl Compilation {
             };
             specialization.graph = Some(passes::run(graph, passes::DEPLOYMENT, &mut pass_options));
             specialization.rewrites = pass_options.log;
+            specialization.passes_steps = pass_options.steps;
             specialization.fuel = pass_options.fuel;
         }
     }
@@ -387,11 +395,18 @@ impl Compilation {
         let extents = &self.extents;
         let program = &self.realized().program;
         let ranges = |values: &[i64]| values.iter().map(|&extent| DimRange { min: extent, max: extent }).collect();
-        let specializations = self.specializations.iter().enumerate().map(|(index, specialization)| emit::Specialization {
-            dims: extents.dim_values.get(index).map(|values| ranges(values)).unwrap_or_default(),
-            counts: extents.count_values.get(index).cloned().unwrap_or_default(),
-            ..specialization.compiled()
-        });
+        let specialization = |(index, specialization): (usize, &Specialization)| {
+            let compiled = specialization.compiled();
+            if specialization.graph().lengths.any() {
+                return emit::Specialization { dims: extents.dims.iter().map(|dim| dim.range).collect(), ..compiled };
+            }
+            emit::Specialization {
+                dims: extents.dim_values.get(index).map(|values| ranges(values)).unwrap_or_default(),
+                counts: extents.count_values.get(index).into_iter().flatten().map(|&count| emit::Count::Known(count)).collect(),
+                ..compiled
+            }
+        };
+        let specializations = self.specializations.iter().enumerate().map(specialization);
         let ports = |kind, tensors: &[(String, BufferId)], symbols: &[Vec<Option<usize>>]| -> Vec<Port> {
             let mut ports = ports(&self.name, kind, program, tensors);
             let all: Vec<&emit::Symbol> = extents.dims.iter().chain(&extents.counts).collect();
@@ -404,8 +419,8 @@ impl Compilation {
             name: self.name.clone(),
             triple: self.machine.triple.clone(),
             cpu: self.machine.cpu.clone(),
-            inputs: ports("input", &program.inputs, &extents.inputs),
-            outputs: ports("output", &program.outputs, &extents.outputs),
+            inputs: ports("input", &program.inputs[..self.graph().tensor_inputs().len()], &extents.inputs),
+            outputs: ports("output", &program.outputs[..self.graph().tensor_outputs().len()], &extents.outputs),
             dims: extents.dims.clone(),
             counts: extents.counts.clone(),
             specializations: specializations.collect(),
@@ -425,8 +440,18 @@ impl Compilation {
         Ok(())
     }
 
-    /// In what the sets of shapes differ.
+    /// What of the shapes is known only at run time.
     fn compare_shapes(&self) -> Result<Extents> {
+        if let [one] = &self.specializations[..]
+            && one.graph().lengths.any()
+        {
+            return Ok(run_extents(&self.name, &one.graph().lengths));
+        }
+        self.compare_sets()
+    }
+
+    /// In what the sets of shapes differ.
+    fn compare_sets(&self) -> Result<Extents> {
         let graphs: Vec<&Graph> = self.specializations.iter().map(Specialization::graph).collect();
         let mut names = match &self.model {
             Some(model) => import::declared_dims(model)?,
@@ -533,6 +558,11 @@ impl Compilation {
 }
 
 impl Specialization {
+    /// What fuel is spent on, one line each, in order: rewrites, then decisions.
+    pub fn steps(&self) -> Vec<String> {
+        self.passes_steps.iter().cloned().chain(self.decisions().lines()).collect()
+    }
+
     pub fn graph(&self) -> &Graph {
         self.graph.as_ref().expect("the model was imported")
     }
@@ -596,17 +626,59 @@ impl Specialization {
                 args: compiled.buffers.iter().map(|&buffer| buffer_place(plan.places[buffer])).collect(),
                 extent: compiled.extent as i64,
             });
+        let lengths = &self.graph().lengths;
+        let inputs = &program.inputs[..program.inputs.len() - lengths.dims.len()];
+        let found = lengths.counts.len() + lengths.checks.len();
+        let outputs = &program.outputs[..program.outputs.len() - found];
+        let mut arena_bytes = plan.arena_bytes as u64;
+        let mut reserve = |size_bytes: u64| {
+            let offset = arena_bytes.next_multiple_of(ARENA_ALIGN as u64);
+            arena_bytes = offset + size_bytes;
+            offset
+        };
+        let mut staged = |tensors: &[(String, BufferId)], list: &[Vec<Option<Length>>]| -> Vec<Option<Staged>> {
+            let stage = |(place, (_, buffer)): (usize, &(String, BufferId))| {
+                let axes = list.get(place).filter(|axes| axes.iter().any(Option::is_some))?;
+                let symbols: Vec<_> = axes.iter().map(|axis| axis.map(|length| lengths.symbol(length))).collect();
+                let ty = &program.buffers[*buffer].ty;
+                Some(Staged::new(place, ty, &symbols, reserve(ty.size_bytes() as u64)))
+            };
+            tensors.iter().enumerate().map(stage).collect()
+        };
+        let (staged_inputs, staged_outputs) = (staged(inputs, &lengths.inputs), staged(outputs, &lengths.outputs));
+        let found: Vec<u64> = (0..found).map(|_| reserve(8)).collect();
+        let staged_place = |staged: &[Option<Staged>], at: usize, place: BufferPlace| {
+            staged[at].as_ref().map_or(place, |staged| BufferPlace::Arena(staged.arena_offset()))
+        };
+        // Dims and counts come behind the tensors.
+        let place = |place: BufferPlace| match place {
+            BufferPlace::Input(at) if at >= inputs.len() => BufferPlace::Dim(at - inputs.len()),
+            BufferPlace::Output(at) if at >= outputs.len() => BufferPlace::Arena(found[at - outputs.len()]),
+            BufferPlace::Input(at) => staged_place(&staged_inputs, at, place),
+            BufferPlace::Output(at) => staged_place(&staged_outputs, at, place),
+            other => other,
+        };
+        let kernels = kernels
+            .map(|kernel| CompiledKernel { args: kernel.args.iter().map(|&arg| place(arg)).collect(), ..kernel })
+            .collect();
+        let count = |(symbol, &arena_offset): (&graph::lengths::Symbol, &u64)| emit::Count::Found {
+            arena_offset,
+            max: symbol.max as i64,
+        };
         let shapes = |tensors: &[(String, BufferId)]| {
             tensors.iter().map(|(_, buffer)| program.buffers[*buffer].ty.shape.clone()).collect()
         };
         emit::Specialization {
             dims: Vec::new(),
-            counts: Vec::new(),
-            inputs: shapes(&program.inputs),
-            outputs: shapes(&program.outputs),
-            kernels: kernels.collect(),
+            counts: lengths.counts.iter().zip(&found).map(count).collect(),
+            checks: lengths.checks.iter().zip(&found[lengths.counts.len()..]).map(count).collect(),
+            inputs: shapes(inputs),
+            outputs: shapes(outputs),
+            kernels,
             runs: runs(program, plan, &program.items()),
-            arena_bytes: plan.arena_bytes as u64,
+            staged_inputs: staged_inputs.into_iter().flatten().collect(),
+            staged_outputs: staged_outputs.into_iter().flatten().collect(),
+            arena_bytes,
             arena_lower_bound_bytes: plan.lower_bound_bytes as u64,
             status_offset: plan.status_offset.map(|offset| offset as u64),
         }
@@ -641,6 +713,7 @@ pub fn compile(options: &Options, observer: &mut dyn Observer) -> Result<Compila
 pub fn compile_graph(graph: Graph, options: &Options, observer: &mut dyn Observer) -> Result<Compilation> {
     let mut compilation = Compilation::new(options)?;
     compilation.source_sha256 = Sha256::digest(graph.to_string()).into();
+    compilation.extents = run_extents(&compilation.name, &graph.lengths);
     compilation.specializations = vec![Specialization { graph: Some(graph), ..Specialization::default() }];
     compilation.run_from(Stage::Passes, options, observer)?;
     Ok(compilation)
@@ -671,6 +744,30 @@ fn ports(model: &str, kind: &str, program: &Program, tensors: &[(String, BufferI
         symbols: Vec::new(),
     };
     tensors.iter().zip(names).map(port).collect()
+}
+
+/// The extents that a run is told or finds.
+fn run_extents(model: &str, lengths: &Lengths) -> Extents {
+    let symbols = |kind: &str, symbols: &[graph::lengths::Symbol]| {
+        let names = emit::tensor_names(model, kind, symbols.iter().map(|symbol| symbol.name.as_str()));
+        let symbol = |(symbol, c_name): (&graph::lengths::Symbol, String)| emit::Symbol {
+            name: symbol.name.clone(),
+            c_name,
+            range: DimRange { min: symbol.min as i64, max: symbol.max as i64 },
+        };
+        symbols.iter().zip(names).map(symbol).collect()
+    };
+    let places = |list: &[Vec<Option<Length>>]| {
+        list.iter().map(|axes| axes.iter().map(|axis| axis.map(|length| lengths.symbol(length))).collect()).collect()
+    };
+    Extents {
+        dims: symbols("dim", &lengths.dims),
+        counts: symbols("count", &lengths.counts),
+        inputs: places(&lengths.inputs),
+        outputs: places(&lengths.outputs),
+        dim_values: Vec::new(),
+        count_values: Vec::new(),
+    }
 }
 
 fn buffer_place(place: Place) -> BufferPlace {

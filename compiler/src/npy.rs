@@ -1,6 +1,8 @@
 //! Tensors in numpy's files: `.npy`, and `.npz` archives of them.
 //!
-//! Where numpy has no type, the values are written in one that holds them: `bf16` as f32, `i4` and `u4` as i8 and u8.
+//! Where numpy has no type, the values are written in one that holds them: `bf16` and the floats of 8 and 4 bits as f32, integers of
+//! 4 and 2 bits as i8 or u8. Small floats are read from their codes as well, one to a byte: u8, or what numpy writes for the types
+//! of ml_dtypes.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -86,8 +88,9 @@ fn dtype(element: &TypeStr) -> Result<DType> {
         (TypeChar::Float, 2) => DType::F16,
         (TypeChar::Float, 4) => DType::F32,
         (TypeChar::Float, 8) => DType::F64,
-        // How numpy writes the bfloat16 of ml_dtypes.
+        // How numpy writes the types of ml_dtypes: bfloat16, and all that take a byte.
         (TypeChar::RawData, 2) => DType::BF16,
+        (TypeChar::RawData, 1) => DType::U8,
         _ => bail!("elements of type '{element}' are not supported"),
     })
 }
@@ -98,8 +101,13 @@ pub fn as_dtype(tensor: Tensor, wanted: DType) -> Result<Tensor> {
     if found == wanted {
         return Ok(tensor);
     }
+    if let Some(format) = wanted.small_float().filter(|_| found == DType::U8) {
+        let outside = tensor.data().iter().find(|&&code| u32::from(code) > (format.sign_mask() | format.magnitude_mask()));
+        ensure!(outside.is_none(), "the array holds a code that {wanted} does not have");
+        return Ok(Tensor::from_codes(TensorType::new(wanted, tensor.shape().clone()), tensor.data()));
+    }
     ensure!(stand_in(wanted) == found, "the array holds {found} where {wanted} is needed");
-    if wanted.is_packed() {
+    if wanted.is_packed() && wanted.is_integer() {
         let (low, high) = wanted.integer_range();
         let outside = tensor.numbers().find(|number| !(low..=high).contains(&i128::from(number.as_i64())));
         ensure!(outside.is_none(), "the array holds a value that does not fit into {wanted}");
@@ -111,8 +119,9 @@ pub fn as_dtype(tensor: Tensor, wanted: DType) -> Result<Tensor> {
 fn stand_in(dtype: DType) -> DType {
     match dtype {
         DType::BF16 => DType::F32,
-        DType::I4 => DType::I8,
-        DType::U4 => DType::U8,
+        DType::I2 | DType::I4 => DType::I8,
+        DType::U2 | DType::U4 => DType::U8,
+        other if other.small_float().is_some() => DType::F32,
         other => other,
     }
 }
@@ -180,7 +189,11 @@ mod tests {
         for dtype in DType::ALL {
             for dims in [vec![], vec![0], vec![3], vec![2, 3, 2]] {
                 let ty = TensorType::new(dtype, dims);
-                let range = if dtype.is_signed() { -7..8 } else { 0..2 };
+                let range = match dtype {
+                    DType::I2 => -2..2,
+                    _ if dtype.is_signed() => -7..8,
+                    _ => 0..2,
+                };
                 let numbers: Vec<Number> = range.cycle().take(ty.shape.count()).map(Number::Int).collect();
                 let tensor = Tensor::from_numbers(ty, numbers);
                 let read = from_npy(NpyFile::new(&write(&tensor)[..]).unwrap()).unwrap();
@@ -189,5 +202,11 @@ mod tests {
         }
         assert!(as_dtype(Tensor::scalar(1i32), DType::I64).is_err());
         assert!(as_dtype(Tensor::scalar(8i8), DType::I4).is_err());
+        assert!(as_dtype(Tensor::scalar(16u8), DType::F4E2M1).is_err());
+        // As numpy writes a float8_e4m3fn and a float4_e2m1fn of ml_dtypes.
+        for (dtype, code) in [(DType::F8E4M3FN, 0x3c), (DType::F4E2M1, 0x3)] {
+            let read = as_dtype(parse("<V1", "False", "(3,)", &[code; 3]).unwrap(), dtype).unwrap();
+            assert_eq!(read, Tensor::from_numbers(TensorType::new(dtype, [3]), [Number::Float(1.5); 3]));
+        }
     }
 }

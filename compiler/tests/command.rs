@@ -328,6 +328,47 @@ fn check_names_all_that_is_wrong_and_odd() {
     assert_eq!(json("check missing.onnx --format json", 1)["can_be_compiled"], false);
 }
 
+#[test]
+fn bisect_tells_whether_a_step_is_to_blame() {
+    let folder = folder();
+    let folder = folder.path();
+    for level in ["graph", "loops", "kernel", "machine"] {
+        let (out, _) = succeed(folder, &format!("bisect net.onnx --dim n=3 --at {level}"));
+        assert!(out.contains("right before and after all"), "{out}");
+    }
+    fs::write(folder.join("zeros.npy"), npy::write(&Tensor::from_elements(vec![3, 4], &[0.0f32; 12]))).unwrap();
+    let zip = npy_archive("y", &fs::read(folder.join("zeros.npy")).unwrap());
+    fs::write(folder.join("zeros.npz"), zip).unwrap();
+    let out = mcc(folder, "bisect net.onnx --dim n=3 --against zeros.npz");
+    let text = String::from_utf8(out.stdout).unwrap();
+    assert!(out.status.code() == Some(1) && text.contains("wrong without any optimization: output 'y' is off by"), "{text}");
+    for (args, message) in [("--fuel 3", "chooses the fuel itself"), ("--against net.onnx", "net.onnx")] {
+        let out = mcc(folder, &format!("bisect net.onnx --dim n=3 {args}"));
+        let text = String::from_utf8(out.stderr).unwrap();
+        assert!(out.status.code() == Some(1) && text.contains(message), "{text}");
+    }
+}
+
+/// An archive with one array, stored as it is.
+fn npy_archive(name: &str, array: &[u8]) -> Vec<u8> {
+    let mut checksum = !0u32;
+    for &byte in array {
+        checksum ^= u32::from(byte);
+        for _ in 0..8 {
+            checksum = checksum >> 1 ^ (0xedb8_8320 & (checksum & 1).wrapping_neg());
+        }
+    }
+    let name = format!("{name}.npy");
+    let words = |values: &[u32]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+    let size = array.len() as u32;
+    // What both headers hold: versions, method, time; checksum, sizes, length of the name.
+    let common = [vec![20, 0, 0, 0, 0, 0, 0, 0, 33, 0], words(&[!checksum, size, size, name.len() as u32])].concat();
+    let local = [&b"PK\x03\x04"[..], &common, name.as_bytes(), array].concat();
+    let central = [&b"PK\x01\x02\x14\0"[..], &common, &[0; 14], name.as_bytes()].concat();
+    let end = [&b"PK\x05\x06\0\0\0\0\x01\0\x01\0"[..], &words(&[central.len() as u32, local.len() as u32]), &[0, 0]].concat();
+    [local, central, end].concat()
+}
+
 /// Every form of the model gives the same outputs.
 #[test]
 fn runs_at_every_level() {

@@ -36,6 +36,9 @@ fn specialization(kernels: Vec<CompiledKernel>, arena_bytes: u64) -> Specializat
     Specialization {
         dims: Vec::new(),
         counts: Vec::new(),
+        checks: Vec::new(),
+        staged_inputs: Vec::new(),
+        staged_outputs: Vec::new(),
         inputs: Vec::new(),
         outputs: Vec::new(),
         runs: (0..kernels.len()).map(Step::Call).collect(),

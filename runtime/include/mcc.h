@@ -10,7 +10,7 @@
  *
  * Memory. A run reads the inputs, writes the outputs and the arena, and nothing else; there is no heap and no global state.
  *   alignment  The arena at 64 bytes (MCC_ARENA_ALIGN), each input and output at least at the size of its element.
- *   contents   The arena's are undefined before and after. i4 and u4 lie two to a byte, the first in the low half. A bool is a
+ *   contents   The arena's are undefined before and after. Elements of 4 and 2 bits lie two or four to a byte, the first in the lowest bits. A bool is a
  *              byte that holds 0 or 1; inputs that hold another value give undefined results. All else is the machine's.
  *   aliasing   Inputs, outputs and arena must not overlap, but inputs may overlap each other. Inputs are never written.
  *   sizes      Tensors are dense, the last dimension innermost. A tensor without elements may be a null pointer. Where extents
@@ -91,15 +91,32 @@ enum mcc_dtype {
     MCC_U32 = 12,
     MCC_U64 = 13,
     MCC_BF16 = 16,
+    MCC_F8E4M3FN = 17,
+    MCC_F8E4M3FNUZ = 18,
+    MCC_F8E5M2 = 19,
+    MCC_F8E5M2FNUZ = 20,
     MCC_U4 = 21,
-    MCC_I4 = 22
+    MCC_I4 = 22,
+    MCC_F4E2M1 = 23,
+    MCC_F8E8M0 = 24,
+    MCC_U2 = 25,
+    MCC_I2 = 26
 };
 
 /* Element types that C has no type for. */
 typedef struct mcc_f16 { uint16_t bits; } mcc_f16;   /* IEEE binary16 */
 typedef struct mcc_bf16 { uint16_t bits; } mcc_bf16; /* the upper half of an f32 */
-typedef struct mcc_i4x2 { uint8_t bits; } mcc_i4x2;  /* two elements, the first in the low half */
+/* Floats of 8 bits: so many of exponent and mantissa; FN without infinity, UZ without negative zero. */
+typedef struct mcc_f8e4m3fn { uint8_t bits; } mcc_f8e4m3fn;
+typedef struct mcc_f8e4m3fnuz { uint8_t bits; } mcc_f8e4m3fnuz;
+typedef struct mcc_f8e5m2 { uint8_t bits; } mcc_f8e5m2;
+typedef struct mcc_f8e5m2fnuz { uint8_t bits; } mcc_f8e5m2fnuz;
+typedef struct mcc_f8e8m0 { uint8_t bits; } mcc_f8e8m0; /* an exponent plus 127; 255 is NaN */
+typedef struct mcc_f4e2m1x2 { uint8_t bits; } mcc_f4e2m1x2; /* two elements, the first in the low half */
+typedef struct mcc_i4x2 { uint8_t bits; } mcc_i4x2;
 typedef struct mcc_u4x2 { uint8_t bits; } mcc_u4x2;
+typedef struct mcc_i2x4 { uint8_t bits; } mcc_i2x4; /* four elements, the first in the lowest bits */
+typedef struct mcc_u2x4 { uint8_t bits; } mcc_u2x4;
 
 /* CPU features, one bit each; the meaning depends on the architecture. A model runs where
  * (mcc_model.cpu_features & ~mcc_call.cpu_features) == 0. */

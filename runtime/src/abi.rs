@@ -144,8 +144,16 @@ constants! {
         U32 = 12, "MCC_U32";
         U64 = 13, "MCC_U64";
         BF16 = 16, "MCC_BF16";
+        F8E4M3FN = 17, "MCC_F8E4M3FN";
+        F8E4M3FNUZ = 18, "MCC_F8E4M3FNUZ";
+        F8E5M2 = 19, "MCC_F8E5M2";
+        F8E5M2FNUZ = 20, "MCC_F8E5M2FNUZ";
         U4 = 21, "MCC_U4";
         I4 = 22, "MCC_I4";
+        F4E2M1 = 23, "MCC_F4E2M1";
+        F8E8M0 = 24, "MCC_F8E8M0";
+        U2 = 25, "MCC_U2";
+        I2 = 26, "MCC_I2";
     }
 }
 

@@ -33,7 +33,10 @@ pub use abi::ARENA_ALIGN;
 pub use detect::detect_cpu_features;
 pub use error::Error;
 pub use model::{Model, Symbol, TensorInfo, align};
-pub use tensor::{BF16, DType, Element, F16, I4x2, TensorMut, TensorRef, U4x2};
+pub use tensor::{
+    BF16, DType, Element, F4E2M1x2, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F8E8M0, F16, I2x4, I4x2, TensorMut, TensorRef,
+    U2x4, U4x2,
+};
 
 /// The C header that every compiled model's own header includes.
 pub const HEADER: &str = include_str!("../include/mcc.h");

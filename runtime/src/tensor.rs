@@ -27,7 +27,8 @@ macro_rules! dtypes {
     };
 }
 dtypes!(
-    F32 32, U8 8, I8 8, U16 16, I16 16, I32 32, I64 64, BOOL 8, F16 16, F64 64, U32 32, U64 64, BF16 16, U4 4, I4 4
+    F32 32, U8 8, I8 8, U16 16, I16 16, I32 32, I64 64, BOOL 8, F16 16, F64 64, U32 32, U64 64, BF16 16, U4 4, I4 4, U2 2, I2 2,
+    F8E4M3FN 8, F8E4M3FNUZ 8, F8E5M2 8, F8E5M2FNUZ 8, F8E8M0 8, F4E2M1 4
 );
 
 impl DType {
@@ -37,31 +38,46 @@ impl DType {
     }
 }
 
-/// IEEE binary16, as bits.
-#[repr(transparent)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct F16(pub u16);
-
-/// The upper half of an `f32`, as bits.
-#[repr(transparent)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct BF16(pub u16);
-
-/// Two signed 4-bit elements, the first in the low half.
-#[repr(transparent)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct I4x2(pub u8);
-
-/// Two unsigned 4-bit elements, the first in the low half.
-#[repr(transparent)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct U4x2(pub u8);
+macro_rules! bits {
+    ($($(#[$doc:meta])* $name:ident $ty:ty;)*) => {$(
+        $(#[$doc])*
+        #[repr(transparent)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+        pub struct $name(pub $ty);
+    )*};
+}
+bits! {
+    /// IEEE binary16, as bits.
+    F16 u16;
+    /// The upper half of an `f32`, as bits.
+    BF16 u16;
+    /// A float of 8 bits (4 of exponent, 3 of mantissa, no infinity), as bits.
+    F8E4M3FN u8;
+    /// A float of 8 bits (4 of exponent, 3 of mantissa, neither infinity nor negative zero), as bits.
+    F8E4M3FNUZ u8;
+    /// A float of 8 bits (5 of exponent, 2 of mantissa), as bits.
+    F8E5M2 u8;
+    /// A float of 8 bits (5 of exponent, 2 of mantissa, neither infinity nor negative zero), as bits.
+    F8E5M2FNUZ u8;
+    /// A power of two, as the exponent plus 127; 255 is NaN.
+    F8E8M0 u8;
+    /// Two floats of 4 bits (2 of exponent, 1 of mantissa), the first in the low half.
+    F4E2M1x2 u8;
+    /// Two signed 4-bit elements, the first in the low half.
+    I4x2 u8;
+    /// Two unsigned 4-bit elements, the first in the low half.
+    U4x2 u8;
+    /// Four signed 2-bit elements, the first in the lowest bits.
+    I2x4 u8;
+    /// Four unsigned 2-bit elements, the first in the lowest bits.
+    U2x4 u8;
+}
 
 /// A Rust type that lies in memory as a tensor's elements do.
 ///
 /// # Safety
 ///
-/// The type has the size and meaning of `DTYPE` (of two elements for the packed types), and every value that a model may write
+/// The type has the size and meaning of `DTYPE` (of the elements of a byte for the packed types), and every value that a model may write
 /// is a value of the type.
 pub unsafe trait Element: Copy {
     const DTYPE: DType;
@@ -73,7 +89,8 @@ macro_rules! elements {
     )*};
 }
 elements!(f32: F32, f64: F64, i8: I8, u8: U8, i16: I16, u16: U16, i32: I32, u32: U32, i64: I64, u64: U64, bool: BOOL,
-    F16: F16, BF16: BF16, I4x2: I4, U4x2: U4);
+    F16: F16, BF16: BF16, F8E4M3FN: F8E4M3FN, F8E4M3FNUZ: F8E4M3FNUZ, F8E5M2: F8E5M2, F8E5M2FNUZ: F8E5M2FNUZ, F8E8M0: F8E8M0,
+    F4E2M1x2: F4E2M1, I4x2: I4, U4x2: U4, I2x4: I2, U2x4: U2);
 
 /// An input: dense elements, and the shape where the model does not fix it.
 #[derive(Clone, Copy, Debug)]

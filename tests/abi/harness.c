@@ -143,7 +143,8 @@ static size_t element_bits(const mcc_tensor_info *tensor) {
     case MCC_F64: case MCC_I64: case MCC_U64: return 64;
     case MCC_F32: case MCC_I32: case MCC_U32: return 32;
     case MCC_F16: case MCC_BF16: case MCC_I16: case MCC_U16: return 16;
-    case MCC_I4: case MCC_U4: return 4;
+    case MCC_I4: case MCC_U4: case MCC_F4E2M1: return 4;
+    case MCC_I2: case MCC_U2: return 2;
     default: return 8;
     }
 }

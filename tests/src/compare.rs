@@ -40,7 +40,7 @@ fn same_type(got: &Tensor, want: &Tensor) -> Result<(), String> {
     if got.ty() == want.ty() { Ok(()) } else { Err(format!("is {}, wanted {}", got.ty(), want.ty())) }
 }
 
-/// Compares type and every element; the error tells how many differ and the first of them.
+/// Compares type and every element, floats of 8 and 4 bits by their bits; the error tells how many differ and the first of them.
 pub fn compare(got: &Tensor, want: &Tensor, tolerance: Tolerance) -> Result<(), String> {
     compare_except(got, want, tolerance, &[])
 }
@@ -48,7 +48,11 @@ pub fn compare(got: &Tensor, want: &Tensor, tolerance: Tolerance) -> Result<(), 
 /// As [`compare`], but for the elements with these flat indices.
 pub fn compare_except(got: &Tensor, want: &Tensor, tolerance: Tolerance, unspecified: &[usize]) -> Result<(), String> {
     same_type(got, want)?;
-    let differ = |index: &usize| !tolerance.accepts(got.number(*index), want.number(*index));
+    let exact = want.dtype().small_float().is_some();
+    let differ = |index: &usize| {
+        let (got, want) = (got.number(*index), want.number(*index));
+        if exact { !is_same(got, want) } else { !tolerance.accepts(got, want) }
+    };
     let wrong: Vec<usize> = (0..want.count()).filter(|index| !unspecified.contains(index)).filter(differ).collect();
     let Some(&first) = wrong.first() else { return Ok(()) };
     Err(format!(
@@ -81,14 +85,17 @@ pub fn relative_error(got: &Tensor, want: &Tensor) -> Result<f64, String> {
     Ok(if error == 0.0 { 0.0 } else { error / magnitude })
 }
 
+fn is_same(got: Number, want: Number) -> bool {
+    match (got, want) {
+        (Number::Float(got), Number::Float(want)) => got.to_bits() == want.to_bits() || got.is_nan() && want.is_nan(),
+        _ => got == want,
+    }
+}
+
 /// Whether type and elements have the same bits, NaN counting as one.
 pub fn same_bits(got: &Tensor, want: &Tensor) -> Result<(), String> {
     same_type(got, want)?;
-    let same = |got: Number, want: Number| match (got, want) {
-        (Number::Float(got), Number::Float(want)) => got.to_bits() == want.to_bits() || got.is_nan() && want.is_nan(),
-        _ => got == want,
-    };
-    match got.numbers().zip(want.numbers()).enumerate().find(|&(_, (got, want))| !same(got, want)) {
+    match got.numbers().zip(want.numbers()).enumerate().find(|&(_, (got, want))| !is_same(got, want)) {
         None => Ok(()),
         Some((index, (found, wanted))) => Err(format!("element {index} of {} is {found:?}, wanted {wanted:?}", want.ty())),
     }

@@ -99,15 +99,32 @@ def bands(recorder):
 
 def unique(recorder):
     def case(name, x, **attributes):
-        constants = {"x": x}
-        n = [node("Unique", "x", "u first inverse counts", **attributes), node("Add", "inverse one", "again")]
-        recorder.case("unique_" + name, n, {"one": np.array([1], np.int64)}, ["u", "first", "again", "counts"], constants)
+        n = node("Unique", "x", "u first inverse counts", **attributes)
+        recorder.case("unique_" + name, n, {"x": x}, ["u", "first", "inverse", "counts"])
 
     case("floats", integers(1, (3, 20), -4, 5, np.float32))
     case("order", integers(2, (60,), 0, 9), sorted=0)
     for axis in (0, 1, -1):
         case("axis_%d" % (axis + 1), integers(3, (4, 5, 3), 0, 2, np.float32), axis=axis)
     case("axis_order", integers(4, (9, 2), 0, 3, np.int64), axis=0, sorted=0)
+
+
+def suppressed(recorder):
+    corners = numbers(1, (2, 30, 4), low=0, high=4)
+    centres = numbers(2, (2, 30, 4), low=0.5, high=2)
+    scores = integers(3, (2, 3, 30), 0, 12).astype(np.float32) / 10
+    for name, boxes, most, overlap, least, centred in (
+            ("corners", corners, 30, 0.3, 0.2, 0), ("centres", centres, 30, 0.4, None, 1), ("few", corners, 3, 0.5, 0.0, 0),
+            ("one", centres, 1, 0.5, 0.9, 1), ("none", corners, 5, 0.5, 5.0, 0), ("touching", np.round(corners), 30, 0.0, 0.1, 0)):
+        inputs = {"boxes": boxes, "scores": scores, "overlap": np.array([overlap], np.float32)}
+        names = ["boxes", "scores", "most", "overlap"]
+        if least is not None:
+            inputs["least"] = np.array([least], np.float32)
+            names.append("least")
+        n = helper.make_node("NonMaxSuppression", names, ["y"], center_point_box=centred)
+        for known in (0, 1):
+            given, constants = (inputs, {"most": scalar([most])}) if known else ({**inputs, "most": scalar([most])}, {})
+            recorder.case("nms_%s_%d" % (name, known), n, given, ["y"], constants, opsets={"": 11})
 
 
 def placed(recorder):
@@ -231,6 +248,6 @@ def scanned(recorder):
 
 
 def record(recorder):
-    for family in (determinants, regions, deformed, vectors, unpooled, bands, unique, placed,
+    for family in (determinants, regions, deformed, vectors, unpooled, bands, unique, suppressed, placed,
                    resized, pooled, sampled, sequences, scanned):
         family(recorder)

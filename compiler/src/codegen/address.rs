@@ -6,6 +6,7 @@ use mcc_support::DType;
 use super::eval::lane_of;
 use super::{Binding, Codegen, Key, Running};
 use crate::loops::linear::{Atom, KernelRanges, Linear};
+use crate::loops::scalar::carrier;
 use crate::loops::{AxisId, Binary, BufferId, ExprId};
 
 /// An element of a buffer: how far from its start, in elements.
@@ -269,7 +270,7 @@ impl Codegen<'_> {
         let dtype = self.program.buffers[buffer].ty.dtype;
         let place = self.place(buffer, index);
         let loaded = if dtype.is_packed() {
-            self.load_nibble(&place, dtype, Some(inside), level)
+            self.load_packed(&place, dtype, Some(inside), level)
         } else {
             let (address, align) = self.address(&place);
             let pointer = self.b.inst_at(level, Type::Ptr, Op::Lea(address), &[]);
@@ -291,7 +292,7 @@ impl Codegen<'_> {
         let dtype = self.program.buffers[buffer].ty.dtype;
         let place = self.place(buffer, index);
         if dtype.is_packed() {
-            return self.load_nibble(&place, dtype, None, level);
+            return self.load_packed(&place, dtype, None, level);
         }
         let (address, align) = self.address(&place);
         self.load_at(dtype, address, align, level, vector)
@@ -304,55 +305,56 @@ impl Codegen<'_> {
         if dtype == DType::Bool { self.b.inst_at(level, ty.mask(), Op::IntToMask, &[loaded]) } else { loaded }
     }
 
-    /// The byte that holds an element of four bits, and whether the element is its upper half (1) or lower (0), as an i32. Where
-    /// `inside` does not hold, the buffer's first element.
-    fn nibble(&mut self, place: &Place, inside: Option<VReg>, level: usize) -> (Address, VReg) {
+    /// The byte that holds an element of a packed type, and at which of its bits the element begins, as an i32. Where `inside`
+    /// does not hold, the buffer's first element.
+    fn packed_place(&mut self, place: &Place, dtype: DType, inside: Option<VReg>, level: usize) -> (Address, VReg) {
         let offset = place.offset.to_expr(&mut self.kernel.exprs);
         let mut offset = self.value(offset);
         if let Some(inside) = inside {
             let first = self.b.inst_at(level, Type::I64, Op::Const(0), &[]);
             offset = self.b.inst_at(level, Type::I64, Op::Select, &[inside, offset, first]);
         }
-        let one = self.b.inst_at(level, Type::I32, Op::Const(1), &[]);
-        let byte = self.b.inst_at(level, Type::I64, Op::ShrU, &[offset, one]);
+        let bits = dtype.size_bits() as u64;
+        let mut constant = |value: u64| self.b.inst_at(level, Type::I32, Op::Const(value), &[]);
+        // Elements of a byte and bits of an element are powers of two.
+        let (elements, width) = (constant((8 / bits).ilog2().into()), constant(bits.ilog2().into()));
+        let last = constant(8 / bits - 1);
+        let byte = self.b.inst_at(level, Type::I64, Op::ShrU, &[offset, elements]);
         let low = self.b.inst_at(level, Type::I32, Op::Wrap, &[offset]);
-        let upper = self.b.inst_at(level, Type::I32, Op::And, &[low, one]);
-        (Address { base: self.base(place.buffer), terms: vec![(byte, 1)], displacement: 0 }, upper)
+        let element = self.b.inst_at(level, Type::I32, Op::And, &[low, last]);
+        let first = self.b.inst_at(level, Type::I32, Op::Shl, &[element, width]);
+        (Address { base: self.base(place.buffer), terms: vec![(byte, 1)], displacement: 0 }, first)
     }
 
-    /// An element of four bits, widened to a byte.
-    fn load_nibble(&mut self, place: &Place, dtype: DType, inside: Option<VReg>, level: usize) -> VReg {
-        let (address, upper) = self.nibble(place, inside, level);
+    /// An element of a packed type, widened to a byte.
+    fn load_packed(&mut self, place: &Place, dtype: DType, inside: Option<VReg>, level: usize) -> VReg {
+        let (address, first) = self.packed_place(place, dtype, inside, level);
         let byte_ty = Type::scalar(Lane::I8);
         let byte = self.b.inst_at(level, byte_ty, Op::Load { address, align: 1 }, &[]);
-        // The nibble goes to the upper half, then back down, with its sign or without.
-        let four = self.b.inst_at(level, Type::I32, Op::Const(4), &[]);
-        let two = self.b.inst_at(level, Type::I32, Op::Const(2), &[]);
-        let up = self.b.inst_at(level, Type::I32, Op::Shl, &[upper, two]);
-        let up = self.b.inst_at(level, Type::I32, Op::Sub, &[four, up]);
+        // The element goes to the upper bits, then back down, with its sign or without.
+        let rest = self.b.inst_at(level, Type::I32, Op::Const(8 - dtype.size_bits() as u64), &[]);
+        let up = self.b.inst_at(level, Type::I32, Op::Sub, &[rest, first]);
         let byte = self.b.inst_at(level, byte_ty, Op::Shl, &[byte, up]);
-        let down = if dtype.is_signed() { Op::ShrS } else { Op::ShrU };
-        self.b.inst_at(level, byte_ty, down, &[byte, four])
+        let down = if carrier(dtype).is_signed() { Op::ShrS } else { Op::ShrU };
+        self.b.inst_at(level, byte_ty, down, &[byte, rest])
     }
 
-    /// Stores the low half of a byte. Elements are stored in the order of memory: that of a lower half, which comes first, clears
-    /// the upper.
-    pub(super) fn store_nibble(&mut self, place: &Place, value: VReg) {
+    /// Stores the low bits of a byte. Elements are stored in the order of memory: the first one of a byte clears the others.
+    pub(super) fn store_packed(&mut self, place: &Place, dtype: DType, value: VReg) {
         let level = self.levels.len() - 1;
-        let (address, upper) = self.nibble(place, None, level);
+        let (address, first) = self.packed_place(place, dtype, None, level);
         let byte_ty = Type::scalar(Lane::I8);
-        let low = self.b.inst(byte_ty, Op::Const(15), &[]);
+        let low = self.b.inst(byte_ty, Op::Const((1 << dtype.size_bits()) - 1), &[]);
         let value = self.b.binary(Op::And, value, low);
-        let is_upper = self.b.inst(Type::I32.mask(), Op::IntToMask, &[upper]);
-        self.branch(is_upper, |codegen| {
-            let four = codegen.b.inst(Type::I32, Op::Const(4), &[]);
-            let value = codegen.b.binary(Op::Shl, value, four);
+        let is_later = self.b.inst(Type::I32.mask(), Op::IntToMask, &[first]);
+        self.branch(is_later, |codegen| {
+            let value = codegen.b.binary(Op::Shl, value, first);
             let other = codegen.b.load(byte_ty, address.clone(), 1);
             let byte = codegen.b.binary(Op::Or, other, value);
             codegen.b.store(byte, address.clone(), 1);
         });
-        let is_lower = self.b.unary(Op::MaskNot, is_upper);
-        self.branch(is_lower, |codegen| codegen.b.store(value, address.clone(), 1));
+        let is_first = self.b.unary(Op::MaskNot, is_later);
+        self.branch(is_first, |codegen| codegen.b.store(value, address.clone(), 1));
     }
 
     fn inside(&mut self, bound: &Bound, level: usize) -> VReg {

@@ -398,15 +398,17 @@ impl Codegen<'_> {
     }
 }
 
-/// The kernel IR's lane for a dtype; `i4` and `u4` are widened when they are loaded.
+/// The kernel IR's lane for a dtype; elements of packed types are widened when they are loaded.
 pub(super) fn lane_of(dtype: DType) -> Lane {
     match dtype {
-        DType::Bool | DType::I8 | DType::U8 | DType::I4 | DType::U4 => Lane::I8,
+        DType::Bool | DType::I8 | DType::U8 => Lane::I8,
         DType::I16 | DType::U16 | DType::F16 | DType::BF16 => Lane::I16,
         DType::I32 | DType::U32 => Lane::I32,
         DType::I64 | DType::U64 => Lane::I64,
         DType::F32 => Lane::F32,
         DType::F64 => Lane::F64,
+        // The small floats, by their bits, and the packed types.
+        _ => Lane::I8,
     }
 }
 

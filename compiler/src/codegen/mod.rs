@@ -414,7 +414,7 @@ impl Codegen<'_> {
         }
         let place = self.place(buffer, index);
         if dtype.is_packed() {
-            return self.store_nibble(&place, value);
+            return self.store_packed(&place, dtype, value);
         }
         let (address, align) = self.address(&place);
         self.b.store(value, address, align);

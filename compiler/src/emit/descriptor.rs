@@ -6,6 +6,7 @@ use mcc_runtime::abi;
 
 use super::abi_arch;
 use super::dtype_code;
+use super::entry::Count;
 use super::model::{CompiledModel, DimRange, Port, Specialization, Symbol};
 
 /// The block, and where in it the distances to the entry function and to the weights go.
@@ -113,12 +114,10 @@ fn tensor_info(block: &mut Block, at: usize, port: &Port) {
 
 /// The extents of each specialization one after the other; none where one of them is for more than one set.
 fn shape_sets(model: &CompiledModel) -> Vec<i64> {
-    let is_one = |range: &DimRange| range.min == range.max;
-    if !model.specializations.iter().all(|one| one.dims.iter().all(is_one)) {
-        return Vec::new();
-    }
-    let extents = |one: &Specialization| one.dims.iter().map(|range| range.min).chain(one.counts.clone()).collect::<Vec<_>>();
-    model.specializations.iter().flat_map(extents).collect()
+    let dim = |range: &DimRange| (range.min == range.max).then_some(range.min);
+    let count = |count: &Count| if let Count::Known(count) = *count { Some(count) } else { None };
+    let extents = |one: &Specialization| one.dims.iter().map(dim).chain(one.counts.iter().map(count)).collect::<Vec<_>>();
+    model.specializations.iter().flat_map(extents).collect::<Option<_>>().unwrap_or_default()
 }
 
 fn symbol_info(block: &mut Block, at: usize, symbol: &Symbol) {

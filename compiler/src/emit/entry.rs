@@ -6,6 +6,7 @@ use mcc_kernel::{Address, Builder, Cond, Kernel, Lane, Op, Type, VReg};
 use mcc_runtime::abi::{ARENA_ALIGN, Call, status};
 
 use super::model::DimRange;
+use super::stage::{self, Direction, Staged};
 
 // Fields of `mcc_call` by their offsets: every target has this layout, and so must the host.
 const _: () = assert!(size_of::<usize>() == 8, "the compiler runs on 64-bit hosts");
@@ -25,6 +26,8 @@ pub enum BufferPlace {
     /// The caller's, by its place in the model's inputs.
     Input(usize),
     Output(usize),
+    /// An extent that the caller passes, by its place in `mcc_call.dims`.
+    Dim(usize),
 }
 
 /// One call of a kernel: `symbol(args, 0, extent)`.
@@ -93,10 +96,26 @@ pub struct EntryBody {
     /// Extents that it is for, one for each that the caller passes.
     pub dims: Vec<DimRange>,
     /// Extents that it answers.
-    pub counts: Vec<i64>,
+    pub counts: Vec<Count>,
+    /// What kernels find that must be within its bounds.
+    pub checks: Vec<Count>,
+    /// Tensors that lie in the arena, with room for their largest extents, while the kernels run.
+    pub staged_inputs: Vec<Staged>,
+    pub staged_outputs: Vec<Staged>,
     pub steps: Vec<Step<KernelCall>>,
     /// Place in the arena of the `i32` that kernels set when they had to clamp an index, where one does.
     pub status_offset: Option<u64>,
+}
+
+/// An extent that a run answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Count {
+    Known(i64),
+    /// An `i64` that kernels put into the arena, from 0 to `max` where all is well.
+    Found {
+        arena_offset: u64,
+        max: i64,
+    },
 }
 
 /// The function `symbol(const mcc_call *) -> i32`.
@@ -169,7 +188,11 @@ fn chosen(builder: &mut Builder, plan: &EntryPlan, call: VReg) -> VReg {
     let none = builder.cmp(Cond::Eq, address, zero);
     let which = builder.if_else(
         none,
-        |builder| vec![builder.int(0)],
+        |builder| {
+            // The first, where it is for these extents only.
+            let one = plan.bodies[0].dims.iter().all(|range| range.min == range.max);
+            vec![builder.int(if one { 0 } else { plan.bodies.len() as i64 })]
+        },
         |builder| {
             let dims = builder.load_ptr(Address::new(call, DIMS));
             vec![fitting(builder, &plan.bodies, 0, dims)]
@@ -210,17 +233,16 @@ fn run_chosen(builder: &mut Builder, plan: &EntryPlan, call: VReg, which: VReg, 
 }
 
 /// Stores the extents of outputs where the caller wants to know them.
-fn store_counts(builder: &mut Builder, body: &EntryBody, call: VReg) {
+fn store_counts(builder: &mut Builder, counts: &[VReg], call: VReg) {
     let address = load_field(builder, call, COUNTS, Lane::I64);
     let zero = builder.int(0);
     let wanted = builder.cmp(Cond::Ne, address, zero);
     builder.if_else(
         wanted,
         |builder| {
-            let counts = builder.load_ptr(Address::new(call, COUNTS));
-            for (index, &count) in body.counts.iter().enumerate() {
-                let count = builder.int(count);
-                builder.store(count, Address::new(counts, 8 * index as i64), 8);
+            let place = builder.load_ptr(Address::new(call, COUNTS));
+            for (index, &count) in counts.iter().enumerate() {
+                builder.store(count, Address::new(place, 8 * index as i64), 8);
             }
             Vec::new()
         },
@@ -240,19 +262,26 @@ fn run(builder: &mut Builder, plan: &EntryPlan, body: &EntryBody, call: VReg) ->
     };
     body.steps.iter().for_each(|step| step.walk(&mut visit));
     let reads = |wanted: fn(&BufferPlace) -> bool| places.iter().any(wanted);
-    let has_inputs = reads(|place| matches!(place, BufferPlace::Input(_)));
-    let has_outputs = reads(|place| matches!(place, BufferPlace::Output(_)));
+    let has_inputs = reads(|place| matches!(place, BufferPlace::Input(_))) || !body.staged_inputs.is_empty();
+    let has_outputs = reads(|place| matches!(place, BufferPlace::Output(_))) || !body.staged_outputs.is_empty();
+    let staged = body.staged_inputs.len() + body.staged_outputs.len();
+    let has_dims = !body.dims.is_empty() && (staged > 0 || reads(|place| matches!(place, BufferPlace::Dim(_))));
     let mut pointer = |offset: i64, used: bool| used.then(|| builder.load_ptr(Address::new(call, offset)));
     let arena = pointer(ARENA, plan.arena_bytes > 0);
     let inputs = pointer(INPUTS, has_inputs);
     let outputs = pointer(OUTPUTS, has_outputs);
+    let dims = pointer(DIMS, has_dims);
     let weights = plan.weights.as_ref().map(|symbol| builder.inst(Type::Ptr, Op::SymbolAddr(symbol.clone()), &[]));
-    let bases = Bases { arena, inputs, outputs, weights };
+    let bases = Bases { arena, inputs, outputs, dims, weights };
+    let mut extents: Vec<VReg> = dims.map_or(Vec::new(), |dims| {
+        (0..body.dims.len()).map(|index| load_field(builder, dims, 8 * index as i64, Lane::I64)).collect()
+    });
+    for tensor in &body.staged_inputs {
+        let (dense, wide) = tensor.pointers(builder, inputs.expect("loaded"), arena.expect("staged tensors lie in the arena"));
+        stage::copy(builder, tensor, &extents, dense, wide, Direction::In);
+    }
 
     let ok = builder.scalar_const(Lane::I32, status::OK as u64);
-    if !body.counts.is_empty() {
-        store_counts(builder, body, call);
-    }
     let status = body.status_offset.map(|offset| Address::new(arena.expect("the status lies in the arena"), offset as i64));
     if let Some(address) = &status {
         builder.store(ok, address.clone(), 4);
@@ -262,10 +291,52 @@ fn run(builder: &mut Builder, plan: &EntryPlan, body: &EntryBody, call: VReg) ->
         let table = builder.inst(Type::Ptr, Op::SlotAddr(slot), &[]);
         run_steps(builder, &body.steps, table, &bases);
     }
-    match status {
+    let status = match status {
         Some(address) => builder.load(Type::I32, address, 4),
         None => ok,
+    };
+    let counts = load_counts(builder, &body.counts, arena);
+    let checks = load_counts(builder, &body.checks, arena);
+    extents.extend(&counts);
+    let answer = |builder: &mut Builder| {
+        if !counts.is_empty() {
+            store_counts(builder, &counts, call);
+        }
+        for tensor in &body.staged_outputs {
+            let (dense, wide) =
+                tensor.pointers(builder, outputs.expect("loaded"), arena.expect("staged tensors lie in the arena"));
+            stage::copy(builder, tensor, &extents, dense, wide, Direction::Out);
+        }
+        vec![status]
+    };
+    let bounds = body.counts.iter().chain(&body.checks);
+    let outgrown = outgrown(builder, counts.iter().chain(&checks).copied().zip(bounds));
+    let Some(outgrown) = outgrown else { return answer(builder)[0] };
+    let error = |builder: &mut Builder| vec![builder.scalar_const(Lane::I32, status::ERROR_COUNT as u64)];
+    builder.if_else(outgrown, error, answer)[0]
+}
+
+fn load_counts(builder: &mut Builder, counts: &[Count], arena: Option<VReg>) -> Vec<VReg> {
+    let mut count = |count: &Count| match *count {
+        Count::Known(count) => builder.int(count),
+        Count::Found { arena_offset, .. } => {
+            load_field(builder, arena.expect("counts lie in the arena"), arena_offset as i64, Lane::I64)
+        }
+    };
+    counts.iter().map(&mut count).collect()
+}
+
+/// Whether an extent that kernels found is not within its bounds.
+fn outgrown<'c>(builder: &mut Builder, counts: impl Iterator<Item = (VReg, &'c Count)>) -> Option<VReg> {
+    let mut outgrown = None;
+    for (count, bound) in counts {
+        let Count::Found { max, .. } = *bound else { continue };
+        let max = builder.int(max);
+        // A negative one is large without its sign.
+        let beyond = builder.inst(Type::I64.mask(), Op::CmpU(Cond::Gt), &[count, max]);
+        outgrown = Some(outgrown.map_or(beyond, |outgrown| builder.binary(Op::MaskOr, outgrown, beyond)));
     }
+    outgrown
 }
 
 /// What offsets are relative to; those that no kernel needs are not loaded.
@@ -273,6 +344,7 @@ struct Bases {
     arena: Option<VReg>,
     inputs: Option<VReg>,
     outputs: Option<VReg>,
+    dims: Option<VReg>,
     weights: Option<VReg>,
 }
 
@@ -334,6 +406,7 @@ fn pointer(builder: &mut Builder, place: BufferPlace, bases: &Bases) -> VReg {
             builder.lea(Address::new(bases.weights.expect("there are weights where a kernel reads them"), offset as i64))
         }
         BufferPlace::Input(input) => builder.load_ptr(Address::new(bases.inputs.expect("loaded where used"), 8 * input as i64)),
+        BufferPlace::Dim(dim) => builder.lea(Address::new(bases.dims.expect("loaded where used"), 8 * dim as i64)),
         BufferPlace::Output(output) => {
             builder.load_ptr(Address::new(bases.outputs.expect("loaded where used"), 8 * output as i64))
         }

@@ -51,7 +51,8 @@ pub fn header(model: &CompiledModel, stack_bytes: u32) -> String {
     line(&format!("extern const mcc_model {name}_model;\n"));
     line("/* Runs the model once on tensors by name; returns one of mcc_status. */");
     if !model.dims.is_empty() {
-        line("/* `dims` may be null for the first of the extents that it was compiled for. */");
+        let one = model.specializations[0].dims.iter().all(|range| range.min == range.max);
+        line(if one { "/* `dims` may be null for the first of the extents that it was compiled for. */" } else { "" });
     }
     if !model.counts.is_empty() {
         line("/* `counts` may be null. */");
@@ -167,10 +168,12 @@ fn run(name: &str, model: &CompiledModel) -> String {
     out
 }
 
-/// The C type that elements, or pairs of the packed ones, are accessed by.
+/// The C type that elements, or bytes of the packed ones, are accessed by.
 fn c_type(dtype: DType) -> &'static str {
     match dtype {
         DType::Bool => "bool",
+        DType::I2 => "mcc_i2x4",
+        DType::U2 => "mcc_u2x4",
         DType::I4 => "mcc_i4x2",
         DType::U4 => "mcc_u4x2",
         DType::I8 => "int8_t",
@@ -181,6 +184,12 @@ fn c_type(dtype: DType) -> &'static str {
         DType::U32 => "uint32_t",
         DType::I64 => "int64_t",
         DType::U64 => "uint64_t",
+        DType::F4E2M1 => "mcc_f4e2m1x2",
+        DType::F8E4M3FN => "mcc_f8e4m3fn",
+        DType::F8E4M3FNUZ => "mcc_f8e4m3fnuz",
+        DType::F8E5M2 => "mcc_f8e5m2",
+        DType::F8E5M2FNUZ => "mcc_f8e5m2fnuz",
+        DType::F8E8M0 => "mcc_f8e8m0",
         DType::F16 => "mcc_f16",
         DType::BF16 => "mcc_bf16",
         DType::F32 => "float",

@@ -4,6 +4,7 @@ use mcc_support::Shape;
 use serde_json::{Value, json};
 
 use super::Sizes;
+use super::entry::Count;
 use super::model::{CompiledModel, Port, Specialization, Symbol};
 
 /// Grows when a field changes its meaning or goes.
@@ -66,6 +67,14 @@ fn symbol(symbol: &Symbol) -> Value {
     json!({ "name": symbol.name, "c_name": symbol.c_name, "min": symbol.range.min, "max": symbol.range.max })
 }
 
+/// `null` where the run finds it.
+fn count(count: &Count) -> Value {
+    match count {
+        Count::Known(count) => json!(count),
+        Count::Found { .. } => Value::Null,
+    }
+}
+
 /// Which shapes it is for, by the names of tensors.
 fn specialization(model: &CompiledModel, specialization: &Specialization) -> Value {
     let shapes = |ports: &[Port], shapes: &[Shape]| {
@@ -74,7 +83,7 @@ fn specialization(model: &CompiledModel, specialization: &Specialization) -> Val
     };
     json!({
         "dims": specialization.dims.iter().map(|range| json!([range.min, range.max])).collect::<Vec<_>>(),
-        "counts": specialization.counts,
+        "counts": specialization.counts.iter().map(count).collect::<Vec<_>>(),
         "inputs": shapes(&model.inputs, &specialization.inputs),
         "outputs": shapes(&model.outputs, &specialization.outputs),
         "arena_bytes": specialization.arena_bytes,

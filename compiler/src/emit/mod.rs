@@ -8,6 +8,7 @@ pub mod manifest;
 pub mod model;
 pub mod names;
 pub mod object;
+pub mod stage;
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -15,9 +16,10 @@ use mcc_kernel::{Arch, Code, Cpu, Kernel, Target};
 use mcc_runtime::abi;
 use mcc_support::DType;
 
-pub use entry::{BufferPlace, EntryBody, EntryPlan, KernelCall, Step};
+pub use entry::{BufferPlace, Count, EntryBody, EntryPlan, KernelCall, Step};
 pub use model::{CompiledKernel, CompiledModel, DimRange, Port, Specialization, Symbol};
 pub use names::{given_model_name, model_name, tensor_names};
+pub use stage::Staged;
 
 /// What a model takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -52,6 +54,9 @@ pub fn entry(model: &CompiledModel, symbols: &[String]) -> Kernel {
         EntryBody {
             dims: specialization.dims.clone(),
             counts: specialization.counts.clone(),
+            checks: specialization.checks.clone(),
+            staged_inputs: specialization.staged_inputs.clone(),
+            staged_outputs: specialization.staged_outputs.clone(),
             steps: specialization.runs.iter().map(|step| step.map(&|&place: &usize| calls[place].clone())).collect(),
             status_offset: specialization.status_offset,
         }
@@ -167,6 +172,8 @@ fn abi_arch(arch: Arch) -> u32 {
 fn dtype_code(dtype: DType) -> u32 {
     match dtype {
         DType::Bool => abi::dtype::BOOL,
+        DType::I2 => abi::dtype::I2,
+        DType::U2 => abi::dtype::U2,
         DType::I4 => abi::dtype::I4,
         DType::U4 => abi::dtype::U4,
         DType::I8 => abi::dtype::I8,
@@ -177,6 +184,12 @@ fn dtype_code(dtype: DType) -> u32 {
         DType::U32 => abi::dtype::U32,
         DType::I64 => abi::dtype::I64,
         DType::U64 => abi::dtype::U64,
+        DType::F4E2M1 => abi::dtype::F4E2M1,
+        DType::F8E4M3FN => abi::dtype::F8E4M3FN,
+        DType::F8E4M3FNUZ => abi::dtype::F8E4M3FNUZ,
+        DType::F8E5M2 => abi::dtype::F8E5M2,
+        DType::F8E5M2FNUZ => abi::dtype::F8E5M2FNUZ,
+        DType::F8E8M0 => abi::dtype::F8E8M0,
         DType::F16 => abi::dtype::F16,
         DType::BF16 => abi::dtype::BF16,
         DType::F32 => abi::dtype::F32,

@@ -5,8 +5,9 @@ use mcc_kernel::{Code, Cpu};
 use mcc_support::{Result, Shape, Tensor, TensorType, ensure};
 use target_lexicon::Triple;
 
-use super::entry::{BufferPlace, Step};
+use super::entry::{BufferPlace, Count, Step};
 use super::header;
+use super::stage::Staged;
 
 /// An input or output.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -45,7 +46,12 @@ pub struct Specialization {
     /// Where the caller's extents are these, it is this that runs: one for each of [`CompiledModel::dims`].
     pub dims: Vec<DimRange>,
     /// What it answers: one for each of [`CompiledModel::counts`].
-    pub counts: Vec<i64>,
+    pub counts: Vec<Count>,
+    /// What kernels find that must be within its bounds.
+    pub checks: Vec<Count>,
+    /// See [`EntryBody`](super::entry::EntryBody).
+    pub staged_inputs: Vec<Staged>,
+    pub staged_outputs: Vec<Staged>,
     /// Shapes of the model's inputs and outputs.
     pub inputs: Vec<Shape>,
     pub outputs: Vec<Shape>,

@@ -13,6 +13,7 @@ use mcc_support::tensor::Number;
 use mcc_support::{DType, Error, Result, Shape, Tensor, TensorType};
 
 use super::op::{BinaryFn, Contraction, Conv, Op, PadMode, ReduceFn, SliceAxis, UnaryFn, Window};
+use super::symbolic::Symbolic;
 use super::{Def, Graph, Node, Origin, Value, ValueId, infer, interp};
 pub use body::{Repeated, Round};
 
@@ -21,21 +22,22 @@ pub const MAX_VALUE_BYTES: usize = 1 << 31;
 
 #[derive(Debug, Default)]
 pub struct Builder {
-    state: RefCell<State>,
+    pub(super) state: RefCell<State>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    graph: Graph,
+pub(super) struct State {
+    pub(super) graph: Graph,
     /// Given to every value that is made.
     origin: Origin,
     error: Option<Error>,
+    pub(super) symbolic: Symbolic,
 }
 
 /// A value in a builder, copied freely.
 #[derive(Clone, Copy)]
 pub struct Wire<'b> {
-    builder: &'b Builder,
+    pub(super) builder: &'b Builder,
     pub value: ValueId,
 }
 
@@ -62,7 +64,7 @@ impl Builder {
         self.state.borrow_mut().error.take().map_or(Ok(()), Err)
     }
 
-    fn define(&self, ty: TensorType, def: Def) -> Wire<'_> {
+    pub(super) fn define(&self, ty: TensorType, def: Def) -> Wire<'_> {
         let mut state = self.state.borrow_mut();
         let origin = state.origin.clone();
         Wire { builder: self, value: state.graph.values.push(Value { ty, def, origin }) }
@@ -74,8 +76,19 @@ impl Builder {
         wire
     }
 
+    pub fn input_count(&self) -> usize {
+        self.state.borrow().graph.inputs.len()
+    }
+
+    /// Forgets the inputs after the first so many, which nothing uses.
+    pub fn truncate_inputs(&self, count: usize) {
+        self.state.borrow_mut().graph.inputs.truncate(count);
+    }
+
     pub fn output(&self, name: impl Into<String>, wire: Wire<'_>) {
-        self.state.borrow_mut().graph.outputs.push((name.into(), wire.value));
+        let name = name.into();
+        let wire = if wire.is_bounded() { self.output_lengths(&name, wire) } else { wire };
+        self.state.borrow_mut().graph.outputs.push((name, wire.value));
     }
 
     pub fn constant(&self, tensor: Tensor) -> Wire<'_> {
@@ -99,7 +112,21 @@ impl Builder {
     }
 
     /// Adds a node.
-    pub fn add(&self, op: Op, operands: &[Wire<'_>]) -> Wire<'_> {
+    pub fn add<'b>(&'b self, op: Op, operands: &[Wire<'b>]) -> Wire<'b> {
+        let elements = self.result_elements(&op, operands);
+        let result = if operands.iter().any(|operand| operand.is_bounded()) {
+            self.add_bounded(op, operands)
+        } else {
+            self.add_whole(op, operands)
+        };
+        match elements {
+            Some(elements) => self.with_elements(result, elements),
+            None => result,
+        }
+    }
+
+    /// Adds a node as if each extent were the capacity.
+    pub(super) fn add_whole(&self, op: Op, operands: &[Wire<'_>]) -> Wire<'_> {
         if self.state.borrow().error.is_some() {
             return self.constant(Tensor::scalar(0.0f32));
         }
@@ -180,7 +207,9 @@ impl Builder {
     }
 
     pub fn finish(self) -> Graph {
-        self.state.into_inner().graph
+        let State { mut graph, symbolic, .. } = self.state.into_inner();
+        symbolic.finish(&mut graph);
+        graph
     }
 
     /// Number of nodes so far, for those who want to know what an operator added.

@@ -136,16 +136,17 @@ fn check_inputs<'t>(body: &Graph, given: impl Iterator<Item = &'t TensorType>) -
     Ok(())
 }
 
-/// Arithmetic is defined on numbers that have an address: not on `bool`, nor on the packed 4-bit types, which only move and cast.
+/// Arithmetic is not defined on `bool`, nor on the types that only move and cast.
 fn check_number(what: &str, x: &TensorType) -> Result<()> {
     ensure!(x.dtype != DType::Bool, "{what} is not defined for {x}: the elements must be numbers");
-    ensure!(!x.dtype.is_packed(), "{what} is not defined for {x}: 4-bit elements can be moved and cast, not computed with");
+    let computed = x.dtype.is_computed_with();
+    ensure!(computed, "{what} is not defined for {x}: elements of {} can be moved and cast, not computed with", x.dtype);
     Ok(())
 }
 
 fn check_float(what: &str, x: &TensorType) -> Result<()> {
     ensure!(x.dtype.is_float(), "{what} is not defined for {x}: the elements must be floats");
-    Ok(())
+    check_number(what, x)
 }
 
 fn check_axis(axis: usize, x: &TensorType) -> Result<()> {
@@ -242,16 +243,14 @@ fn select(operands: &[&TensorType]) -> Result<TensorType> {
     let [condition, then, otherwise] = operands else { unreachable!("counted") };
     ensure!(condition.dtype == DType::Bool, "the condition must be bool, not {condition}");
     check_same_dtype(then, otherwise)?;
-    if then.dtype != DType::Bool {
-        check_number("a choice", then)?;
-    }
+    ensure!(!then.dtype.is_packed(), "a choice is not defined for {then}: elements of {} can be moved and cast", then.dtype);
     let values = TensorType::new(then.dtype, broadcast(then, otherwise)?);
     Ok(TensorType::new(then.dtype, broadcast(condition, &values)?))
 }
 
 fn check_product(what: &str, a: &TensorType, b: &TensorType) -> Result<()> {
     check_same_dtype(a, b)?;
-    let defined = a.dtype.is_float() || matches!(a.dtype, DType::I32 | DType::I64);
+    let defined = a.dtype.is_float() && a.dtype.is_computed_with() || matches!(a.dtype, DType::I32 | DType::I64);
     ensure!(defined, "{what} of {a} and {b} is not defined: the elements must be floats, i32 or i64");
     Ok(())
 }

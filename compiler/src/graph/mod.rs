@@ -3,17 +3,24 @@
 //! Always true of a graph: every value has one definition and a type with a bounded size; nodes are in topological order of
 //! [`Graph::order`]; the types of results are what [`build`] infers from op and operands.
 
+pub mod axes;
+mod bounded;
 pub mod build;
 pub mod edit;
+pub mod extent;
 pub mod infer;
 pub mod interp;
+pub mod lengths;
 pub mod op;
+mod symbolic;
 pub mod text;
 pub mod verify;
 
 use mcc_support::{EntityMap, Tensor, TensorType, entity_id};
 
 pub use build::{Builder, Repeated, Round, Wire};
+pub use extent::Extent;
+pub use lengths::Lengths;
 pub use op::{BinaryFn, Contraction, Conv, If, Loop, Op, PadMode, ReduceFn, SliceAxis, UnaryFn, Window};
 
 entity_id!(/// The typed result of a node, an input or a constant.
@@ -64,6 +71,8 @@ pub struct Graph {
     /// Inputs and outputs with the names they have in the model, in its order. An output may be an input, a constant or listed twice.
     pub inputs: Vec<(String, ValueId)>,
     pub outputs: Vec<(String, ValueId)>,
+    /// Extents of inputs and outputs that are known only when the graph runs.
+    pub lengths: Lengths,
 }
 
 impl Graph {

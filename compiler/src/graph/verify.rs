@@ -7,17 +7,20 @@
 //!   [`MAX_VALUE_BYTES`].
 //! * Order: no value depends on itself.
 //! * Names: those of inputs are distinct.
+//! * Lengths: those that are stated are one for each axis, of extents that are there.
 //! * The graphs inside of nodes: all of this.
 
 use std::collections::BTreeSet;
 
-use mcc_support::{EntityMap, Result, bail, ensure};
+use mcc_support::{DType, EntityMap, Result, Shape, TensorType, bail, ensure};
 
 use super::build::MAX_VALUE_BYTES;
+use super::lengths::Length;
 use super::{Def, Graph, Node, NodeId, ValueId, infer};
 
 /// The first property that does not hold; the message starts with the value concerned.
 pub fn verify(graph: &Graph) -> Result<()> {
+    lengths(graph)?;
     definitions(graph)?;
     for (id, node) in graph.live_nodes() {
         uses(graph, id, node)?;
@@ -36,6 +39,35 @@ pub fn verify(graph: &Graph) -> Result<()> {
     Ok(())
 }
 
+fn lengths(graph: &Graph) -> Result<()> {
+    let lengths = &graph.lengths;
+    let (dims, counts, found) = (lengths.dims.len(), lengths.counts.len(), lengths.counts.len() + lengths.checks.len());
+    ensure!(dims <= graph.inputs.len() && found <= graph.outputs.len(), "there are more extents than inputs or outputs");
+    for (kind, list, tensors) in
+        [("input", &lengths.inputs, graph.tensor_inputs()), ("output", &lengths.outputs, graph.tensor_outputs())]
+    {
+        let stated = if lengths.any() { tensors.len() } else { 0 };
+        ensure!(list.len() == stated, "lengths of {} {kind}s are stated, not of {stated}", list.len());
+        for ((name, value), axes) in tensors.iter().zip(list) {
+            let Some(value) = graph.values.get(*value) else { continue };
+            let fits = axes.is_empty() || axes.len() == value.ty.rank();
+            ensure!(fits, "{kind} '{name}', a {}, has {} lengths", value.ty, axes.len());
+            let known = axes.iter().flatten().all(|length| match *length {
+                Length::Dim(dim) => dim < dims,
+                Length::Count(count) => kind == "output" && count < counts,
+            });
+            ensure!(known, "{kind} '{name}' has a length that is not there");
+        }
+    }
+    let extents = graph.inputs[graph.inputs.len() - dims..].iter().chain(&graph.outputs[graph.outputs.len() - found..]);
+    for (name, value) in extents {
+        let scalar = TensorType::new(DType::I64, Shape::scalar());
+        let is_extent = graph.values.get(*value).is_none_or(|value| value.ty == scalar);
+        ensure!(is_extent, "the extent '{name}' is not an i64[]");
+    }
+    Ok(())
+}
+
 fn definitions(graph: &Graph) -> Result<()> {
     let mut seen = BTreeSet::new();
     let mut names = BTreeSet::new();
@@ -43,6 +75,8 @@ fn definitions(graph: &Graph) -> Result<()> {
         let Some(input) = graph.values.get(*value) else { bail!("input '{name}' is {value}, which does not exist") };
         ensure!(input.def == Def::Input, "{value}: is an input but defined otherwise");
         ensure!(seen.insert(*value), "{value}: is an input twice");
+    }
+    for (name, value) in graph.tensor_inputs() {
         ensure!(names.insert(name), "{value}: another input is named '{name}' too");
     }
     for (id, value) in graph.values.iter() {

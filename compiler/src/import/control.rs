@@ -22,6 +22,11 @@ impl<'b> Importer<'b> {
             self.check_operators(node);
             return Ok(None);
         };
+        if let Some(wire) = items.iter().flat_map(Item::wires).find(|wire| wire.is_bounded()) {
+            let found = self.builder.type_text(*wire);
+            return Err(Error::new(format!("{} does not take extents that are known only at run time: {found}", node.operator))
+                .help(ops::dynamic::HELP));
+        }
         let attributes = node.attributes();
         let tensors = |results: Option<Vec<Wire<'b>>>| results.map(|wires| wires.into_iter().map(Item::Tensor).collect());
         let results = match node.operator {
@@ -101,7 +106,6 @@ impl<'b> Importer<'b> {
             .ok_or_else(|| Error::new("an initial value is missing"))?;
         let count = initial.len();
         ensure!(body.outputs.len() > count, "the body of the loop has {} outputs for {count} carried values", body.outputs.len());
-        let stacks = body.outputs.len() > count + 1;
         let known = match rounds.map(|rounds| rounds.constant()) {
             None => Some(usize::MAX >> 1),
             Some(rounds) => rounds.map(|rounds| usize::try_from(rounds.number(0).as_i64()).unwrap_or(0)),
@@ -116,10 +120,16 @@ impl<'b> Importer<'b> {
             Ok(Some(Round { go, next: results[1..=count].to_vec(), elements: results[count + 1..].to_vec() }))
         })?;
         let Some(Repeated { rounds, mut carried, stacks: stacked }) = results else { return Ok(None) };
-        if stacks {
-            let Some(run) = rounds.constant() else { return Err(self.unknown("the number of rounds of the loop", rounds)) };
-            let run = usize::try_from(run.number(0).as_i64()).unwrap_or(0);
-            carried.extend(stacked.into_iter().map(|stack| stack.slice_axis(0, 0, run)));
+        match rounds.constant() {
+            Some(run) => {
+                let run = usize::try_from(run.number(0).as_i64()).unwrap_or(0);
+                carried.extend(stacked.into_iter().map(|stack| stack.slice_axis(0, 0, run)));
+            }
+            None if !stacked.is_empty() => {
+                let run = self.builder.count("rounds", rounds, limit, true);
+                carried.extend(stacked.into_iter().map(|stack| stack.limited_along(0, &run)));
+            }
+            None => {}
         }
         self.builder.check()?;
         Ok(Some(carried))
@@ -299,10 +309,12 @@ impl<'b> Importer<'b> {
         mut body: impl FnMut(&mut Self, Wire<'b>, &[Wire<'b>]) -> Result<Option<Round<'b>>>,
     ) -> Result<Option<Repeated<'b>>> {
         let (builder, errors) = (self.builder, self.errors.len());
+        let (inputs, stand_ins) = (builder.input_count(), self.stand_ins.clone());
         let mut missing = false;
         let mut round = |importer: &mut Self, round: Wire<'b>, carried: &[Wire<'b>]| {
             importer.begin_round()?;
             let results = body(importer, round, carried)?;
+            let results = results.filter(|_| importer.errors.len() == errors);
             missing = results.is_none();
             results.ok_or_else(|| Error::new("the body of a loop could not be made"))
         };
@@ -312,14 +324,23 @@ impl<'b> Importer<'b> {
         if let (Err(_), Some(known)) = (&repeated, known) {
             // Rounds whose types depend on their number.
             self.errors.truncate(errors);
+            builder.truncate_inputs(inputs);
+            self.stand_ins = stand_ins;
             let written = usize::try_from(known).unwrap_or(0);
             repeated = builder.write_out(written, initial, &mut |at, carried: &[Wire<'b>]| round(self, at, carried));
         }
         match repeated {
             Ok(Some(repeated)) => Ok(Some(repeated)),
             Ok(None) => Err(Error::new("what the loop carries changes its type, and when it ends depends on data")),
-            Err(_) if missing => Ok(None),
-            Err(error) => Err(error),
+            Err(_) if missing && known.is_some() => Ok(None),
+            Err(error) if known.is_some() => Err(error),
+            Err(error) => {
+                // Were it known how the loop runs, its rounds could be written out.
+                let inner = self.errors.drain(errors..).next().unwrap_or_else(|| error.clone());
+                let Some(wire) = rounds.filter(|rounds| rounds.constant().is_none()).or(go) else { return Err(inner) };
+                let what = "how many rounds a loop runs whose body cannot be compiled for all rounds at once";
+                Err(self.unknown(what, wire).context(format!("for {inner}")))
+            }
         }
     }
 

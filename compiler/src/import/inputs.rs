@@ -5,23 +5,27 @@ use std::collections::BTreeMap;
 use mcc_support::{Error, Result, Shape, Tensor, TensorType, bail, ensure};
 
 use super::{ImportOptions, Importer, Item, Scope, Warning, WarningKind};
-use crate::graph::Origin;
 use crate::graph::build::MAX_VALUE_BYTES;
+use crate::graph::{Extent, Origin, Wire};
 use crate::onnx::graph::Declared;
-use crate::onnx::{DeclaredDim, DeclaredType};
+use crate::onnx::{DeclaredDim, DeclaredType, Node};
 
 impl<'b> Importer<'b> {
     /// Gives every input a value.
     pub(super) fn inputs(&mut self, scope: &Scope<'_, '_, 'b>, options: &ImportOptions) {
         let inputs = &scope.graph.inputs;
-        self.check_names(inputs, options);
+        self.check_names(scope, options);
         let dims = symbols(inputs, options);
         let mut dynamic = Vec::new();
+        if let Err(error) = check_ranges(inputs, options) {
+            self.errors.push(error);
+        }
         for input in inputs {
             self.builder.set_origin(Origin { output: input.name.clone(), ..Origin::default() });
             let value = match self.input_type(input, options, &dims) {
                 Ok(InputType::Constant(tensor)) => Some(self.builder.constant(tensor)),
                 Ok(InputType::Known(ty)) => Some(self.builder.input(&input.name, ty)),
+                Ok(InputType::Bounded(ty, ranges)) => Some(self.bounded(&input.name, &ty, &ranges)),
                 Ok(InputType::Dynamic(declared)) => {
                     dynamic.push((input.name.as_str(), declared));
                     None
@@ -39,7 +43,8 @@ impl<'b> Importer<'b> {
     }
 
     /// Options must speak of inputs and dimensions that the model has.
-    fn check_names(&mut self, inputs: &[Declared<'_>], options: &ImportOptions) {
+    fn check_names(&mut self, scope: &Scope<'_, '_, 'b>, options: &ImportOptions) {
+        let inputs = &scope.graph.inputs;
         let names = || inputs.iter().map(|input| format!("'{}'", input.name)).collect::<Vec<_>>().join(", ");
         let given =
             options.shapes.keys().map(|name| ("--shape", name)).chain(options.constants.keys().map(|name| ("--constant", name)));
@@ -49,8 +54,13 @@ impl<'b> Importer<'b> {
                 self.errors.push(error.help(format!("its inputs are {}", names())));
             }
         }
+        let nodes = &scope.graph.nodes;
+        let known = |name: &String| names_of(inputs, nodes).any(|known| known == name);
+        if let Some(name) = options.max_elements.keys().find(|name| !known(name)) {
+            self.errors.push(Error::new(format!("--max-elements names '{name}', which is not a value of the model")));
+        }
         let symbols: Vec<String> = inputs.iter().flat_map(symbols_of).collect();
-        for name in options.dims.keys().filter(|name| !symbols.contains(name)) {
+        for name in options.dims.keys().chain(options.ranges.keys()).filter(|name| !symbols.contains(name)) {
             let error = Error::new(format!("--dim names '{name}', which is not a dimension of an input of the model"));
             let help = if symbols.is_empty() {
                 "its inputs have no named dimensions".to_string()
@@ -115,12 +125,79 @@ impl<'b> Importer<'b> {
             "a value of type {ty} is larger than {} MiB",
             MAX_VALUE_BYTES >> 20
         );
-        Ok(InputType::Known(ty))
+        let ranges: Vec<_> = (0..ty.rank()).map(|axis| range_of(input, &declared, axis, options)).collect();
+        if ranges.iter().all(Option::is_none) {
+            return Ok(InputType::Known(ty));
+        }
+        ensure!(!ty.dtype.is_packed(), "an extent of {ty} is a range, but its elements share bytes");
+        Ok(InputType::Bounded(ty, ranges))
     }
+
+    /// An input with dimensions that are known only at run time.
+    fn bounded(&mut self, name: &str, ty: &TensorType, ranges: &[Option<Range>]) -> Wire<'b> {
+        let extents: Vec<Extent> = ty
+            .shape
+            .iter()
+            .zip(ranges)
+            .map(|(&dim, range)| match range {
+                None => Extent::from(dim),
+                Some(range) => {
+                    let new = || self.builder.dimension(&range.name, range.bounds.0, range.bounds.1);
+                    self.dimensions.entry(range.name.clone()).or_insert_with(new).clone()
+                }
+            })
+            .collect();
+        self.builder.bounded_input(name, ty.dtype, &extents)
+    }
+}
+
+/// The names of all inputs and results.
+fn names_of<'a>(inputs: &'a [Declared<'_>], nodes: &'a [Node<'_>]) -> impl Iterator<Item = &'a String> {
+    inputs.iter().map(|input| &input.name).chain(nodes.iter().flat_map(|node| &node.outputs))
+}
+
+/// A dimension that is known only at run time.
+struct Range {
+    name: String,
+    bounds: (usize, usize),
+}
+
+/// What the options say of a dimension: of the one that the model names, or of this one.
+fn range_of(input: &Declared<'_>, declared: &DeclaredType, axis: usize, options: &ImportOptions) -> Option<Range> {
+    let symbol = match declared.dims.as_ref().and_then(|dims| dims.get(axis)) {
+        Some(DeclaredDim::Symbol(name)) => Some(name.clone()),
+        _ => None,
+    };
+    let named = symbol.as_ref().and_then(|name| options.ranges.get(name));
+    let here = options.axis_ranges.get(&(input.name.clone(), axis));
+    let bounds = *here.or(named.filter(|_| !options.shapes.contains_key(&input.name)))?;
+    Some(Range { name: symbol.unwrap_or_else(|| format!("{}_{axis}", input.name)), bounds })
+}
+
+/// A dimension has one range, wherever it is.
+fn check_ranges(inputs: &[Declared<'_>], options: &ImportOptions) -> Result<()> {
+    let mut known = options.ranges.clone();
+    for input in inputs {
+        let Some(declared) = input.declared_type()? else { continue };
+        for axis in 0..declared.dims.as_ref().map_or(0, Vec::len) {
+            let Some(range) = range_of(input, &declared, axis, options) else { continue };
+            let (least, most) = *known.entry(range.name.clone()).or_insert(range.bounds);
+            ensure!(
+                (least, most) == range.bounds,
+                "the dimension '{}' is from {least} to {most} and from {} to {}",
+                range.name,
+                range.bounds.0,
+                range.bounds.1
+            );
+        }
+    }
+    Ok(())
 }
 
 enum InputType {
     Known(TensorType),
+    /// With the greatest extents, and which of them are ranges.
+    Bounded(TensorType, Vec<Option<Range>>),
     Constant(Tensor),
     /// A dim or the rank is not known.
     Dynamic(DeclaredType),
@@ -134,6 +211,7 @@ fn symbols_of(input: &Declared<'_>) -> Vec<String> {
 /// The extents of named dimensions: those given, and those which follow from the shapes and constants given.
 fn symbols(inputs: &[Declared<'_>], options: &ImportOptions) -> BTreeMap<String, usize> {
     let mut symbols = options.dims.clone();
+    symbols.extend(options.ranges.iter().map(|(name, &(_, most))| (name.clone(), most)));
     for input in inputs {
         let constant = options.constants.get(&input.name).map(|tensor| tensor.shape().dims());
         let Some(shape) = options.shapes.get(&input.name).map(Vec::as_slice).or(constant) else { continue };

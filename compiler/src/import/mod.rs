@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use mcc_support::{Error, Result, Tensor, TensorType, ensure};
 
-use crate::graph::{Builder, Graph, Origin, Wire};
+use crate::graph::{Builder, Extent, Graph, Origin, Wire};
 use crate::onnx::{DeclaredDim, DeclaredType, FlatGraph, Model, Node, flatten};
 use crate::ops::{self, NodeContext};
 
@@ -27,6 +27,13 @@ pub struct ImportOptions {
     pub shapes: BTreeMap<String, Vec<usize>>,
     /// Extents of dimensions that the model names.
     pub dims: BTreeMap<String, usize>,
+    /// Least and greatest extents of dimensions that the model names and a run is told.
+    pub ranges: BTreeMap<String, (usize, usize)>,
+    /// By name of a value: where it is as long as the data say, its greatest length; where it determines extents, the greatest
+    /// value of each of its elements (the last holds for those behind it).
+    pub max_elements: BTreeMap<String, Vec<usize>>,
+    /// As `ranges`, for an axis of an input, whose greatest extent `shapes` has.
+    pub axis_ranges: BTreeMap<(String, usize), (usize, usize)>,
     /// Inputs that become constants.
     pub constants: BTreeMap<String, Tensor>,
 }
@@ -41,12 +48,14 @@ pub fn import_all_errors(model: &Model, options: &ImportOptions) -> Result<(Grap
     let flat = flatten(model).map_err(|error| vec![error])?;
     let name = options.name.clone().unwrap_or_else(|| flat.name.to_string());
     let builder = Builder::new(name);
+    builder.set_most_elements(options.max_elements.clone());
     let mut importer = Importer {
         builder: &builder,
         errors: Vec::new(),
         warnings: warning::of_model(model, &flat),
         reshaped: false,
         rounds: 0,
+        dimensions: BTreeMap::new(),
         stand_ins: BTreeSet::new(),
     };
     let scope = Scope { graph: &flat, values: RefCell::default(), outer: None };
@@ -100,6 +109,8 @@ struct Importer<'b> {
     reshaped: bool,
     /// Of loops that were written out.
     rounds: usize,
+    /// By name, those that a run is told.
+    dimensions: BTreeMap<String, Extent>,
     /// Values that could not be made and are replaced, so that import goes on.
     stand_ins: BTreeSet<String>,
 }
@@ -115,6 +126,14 @@ enum Item<'b> {
 }
 
 impl<'b> Item<'b> {
+    fn wires(&self) -> &[Wire<'b>] {
+        match self {
+            Item::Tensor(wire) => std::slice::from_ref(wire),
+            Item::List(list) => list,
+            Item::Nothing => &[],
+        }
+    }
+
     fn tensor(&self, what: &str) -> Result<Wire<'b>> {
         match self {
             Item::Tensor(wire) => Ok(*wire),
@@ -170,8 +189,8 @@ impl<'b> Importer<'b> {
     /// Whether an input that must be known is computed from a stand-in: then nothing can be said of the node.
     fn needs_stand_in(&self, node: &Node<'_>, items: &[Item<'b>]) -> bool {
         let needed = ops::shape_inputs(node.domain, node.operator).iter().filter_map(|&index| items.get(index));
-        let wires = needed.filter_map(|item| if let Item::Tensor(wire) = item { Some(*wire) } else { None });
-        let sources = |wire: Wire<'b>| self.builder.inputs_of(wire);
+        let wires = needed.flat_map(Item::wires);
+        let sources = |wire: &Wire<'b>| self.builder.inputs_of(*wire);
         !self.stand_ins.is_empty() && wires.flat_map(sources).any(|source| self.stand_ins.contains(&source))
     }
 
@@ -195,10 +214,14 @@ impl<'b> Importer<'b> {
             return self.sequence(scope, node);
         }
         let inputs = wires(node, &items)?;
-        let context = NodeContext::new(self.builder, node, def, inputs);
-        let results = (def.build)(&context);
-        self.builder.check()?;
-        let results = results?;
+        let is_bounded = inputs.iter().flatten().any(|wire| wire.is_bounded() || wire.elements().is_some());
+        let context = NodeContext::new(self.builder, node, def, inputs.clone());
+        let results = ops::dynamic::check(&context, def, &inputs).and_then(|()| (def.build)(&context));
+        let results = self.builder.check().and(results);
+        let results = results.map_err(|error| match error.help {
+            None if is_bounded && self.builder.has_dimensions() => error.help(ops::dynamic::HELP),
+            _ => error,
+        })?;
         context.finish()?;
         if let Some(index) = (results.len()..node.outputs.len()).find(|&index| context.wants_output(index)) {
             return Err(Error::new(format!("output {index} ('{}') of {} is not supported", node.outputs[index], def.name)));
@@ -248,8 +271,21 @@ impl<'b> Importer<'b> {
     /// one that cannot be true is an error, unless the user asked for other shapes than the model was made for. A shape of another
     /// rank with extents that are not known is no such contract: a warning.
     fn check_output(&mut self, name: &str, declared: Option<DeclaredType>, wire: Wire<'b>) -> Result<()> {
+        let mut ty = wire.ty();
+        let is_whole = wire.axes().iter().all(|axis| axis.is_whole());
+        ensure!(
+            is_whole || !ty.dtype.is_packed(),
+            "an extent of the output '{name}' is known only at run time, but elements of {} share bytes",
+            ty.dtype
+        );
         let Some(declared) = declared else { return Ok(()) };
-        let ty = wire.ty();
+        let mut dims = ty.shape.to_vec();
+        // An extent that is known only at run time may be any.
+        for (axis, (dim, of)) in dims.iter_mut().zip(wire.axes()).enumerate().filter(|(_, (_, of))| !of.is_whole()) {
+            let declared = declared.dims.as_ref().and_then(|dims| dims.get(axis));
+            *dim = if let Some(DeclaredDim::Known(known)) = declared { *known } else { of.capacity() };
+        }
+        ty.shape = dims.into();
         let complete = declared.dims.as_ref().is_some_and(|dims| dims.iter().all(|dim| matches!(dim, DeclaredDim::Known(_))));
         let other_rank = declared.dims.as_ref().is_some_and(|dims| dims.len() != ty.rank());
         let contradicts = differs(&declared, &ty) && (complete || !other_rank);

@@ -32,6 +32,7 @@ fn options(shapes: &[(&str, &[usize])], dims: &[(&str, usize)], constants: &[(&s
         shapes: shapes.iter().map(|(name, shape)| (name.to_string(), shape.to_vec())).collect(),
         dims: dims.iter().map(|(name, extent)| (name.to_string(), *extent)).collect(),
         constants: constants.iter().map(|(name, tensor)| (name.to_string(), tensor.clone())).collect(),
+        ..ImportOptions::default()
     }
 }
 

@@ -13,9 +13,9 @@
 //!
 //! Floats of 16 bits are accumulated in f32. A value has one buffer, which its kernels write; where it is an output of the model it
 //! is that output's buffer, and other kernels read it there. Inputs, constants and repeated values that are outputs are copied.
-//! A constant of one element is a constant in the expressions. Values of packed dtypes lie in bytes (`i8` for `i4`, `u8` for `u4`):
-//! inputs and constants are unpacked by a kernel, where the load of a packed buffer gives the element at the index, and outputs
-//! are packed by one, in the order of memory: two elements share a byte.
+//! A constant of one element is a constant in the expressions. Values of packed dtypes lie in bytes ([`scalar::carrier`]): inputs and
+//! constants are unpacked by a kernel, where the load of a packed buffer gives the element at the index, and outputs are packed by
+//! one, in the order of memory: elements share a byte.
 //!
 //! Loops and branches are regions. What a region and kernels outside of it both touch is in shared buffers; a loop's values are
 //! carried in such buffers, to which latches copy the next ones at the end of each round.
@@ -104,11 +104,7 @@ impl Source {
 
 /// The dtype in which values lie.
 fn unpacked(dtype: DType) -> DType {
-    match dtype {
-        DType::I4 => DType::I8,
-        DType::U4 => DType::U8,
-        other => other,
-    }
+    if dtype.is_packed() { scalar::carrier(dtype) } else { dtype }
 }
 
 impl<'g> Lowering<'g> {
@@ -195,8 +191,7 @@ impl<'g> Lowering<'g> {
             if ty.shape.count() == 1 {
                 let mut bits = [0];
                 scalar::read(tensor, 0, &mut bits);
-                let extended =
-                    if ty.dtype == DType::I4 { super::primitive::cast(DType::I4, DType::I8)(bits[0]) } else { bits[0] };
+                let extended = if ty.dtype.is_packed() { super::primitive::cast(ty.dtype, dtype)(bits[0]) } else { bits[0] };
                 return Source::Const(dtype, extended);
             }
             if self.buffers[value].is_none() {

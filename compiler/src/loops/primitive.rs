@@ -6,6 +6,7 @@
 use mcc_support::{DType, bug};
 
 use super::expr::{Binary, Unary};
+use super::scalar::carrier;
 
 pub type Function1 = fn(u64) -> u64;
 pub type Function2 = fn(u64, u64) -> u64;
@@ -136,7 +137,7 @@ pub fn binary(op: Binary, dtype: DType) -> Function2 {
             Binary::Xor => |a, b| a ^ b,
             other => bug!("{other:?} of bool"),
         },
-        DType::F16 | DType::BF16 | DType::I4 | DType::U4 => bug!("{op:?} of {dtype}, which has no arithmetic"),
+        _ => bug!("{op:?} of {dtype}, which has no arithmetic"),
     }
 }
 
@@ -180,18 +181,19 @@ pub fn unary(op: Unary, dtype: DType) -> Function1 {
         DType::F32 => float_unary!(op, f32),
         DType::F64 => float_unary!(op, f64),
         DType::Bool if op == Unary::Not => |a| a ^ 1,
-        DType::Bool | DType::F16 | DType::BF16 | DType::I4 | DType::U4 => bug!("{op:?} of {dtype}"),
+        _ => bug!("{op:?} of {dtype}"),
     }
 }
 
-/// Whether expressions may convert so in one operation: between integers of at least a byte; `i4` and `i8`, `u4` and `u8`;
-/// integers of 32 or 64 bits and floats of 32 or 64 bits; and among those floats. [`super::scalar::cast`] composes the others.
+/// Whether expressions may convert so in one operation: between integers of at least a byte; between a packed type and its
+/// [`carrier`](super::scalar::carrier); integers of 32 or 64 bits and floats of 32 or 64 bits; and among those floats. [`super::scalar::cast`] composes the others.
 pub fn is_cast(from: DType, to: DType) -> bool {
     let word = |dtype: DType| !dtype.is_packed() && dtype.is_integer();
     let wide = |dtype: DType| word(dtype) && dtype.size_bits() >= 32;
     let float = |dtype: DType| matches!(dtype, DType::F32 | DType::F64);
     match (from, to) {
-        (DType::I4, DType::I8) | (DType::I8, DType::I4) | (DType::U4, DType::U8) | (DType::U8, DType::U4) => true,
+        _ if from.is_packed() => carrier(from) == to,
+        _ if to.is_packed() => carrier(to) == from,
         _ => word(from) && word(to) || wide(from) && float(to) || float(from) && (wide(to) || float(to)),
     }
 }
@@ -209,7 +211,8 @@ macro_rules! cast_from {
             DType::U64 => |a| (<$ty>::get(a) as u64).put(),
             DType::F32 => |a| (<$ty>::get(a) as f32).put(),
             DType::F64 => |a| (<$ty>::get(a) as f64).put(),
-            DType::I4 | DType::U4 => |a| a & 15,
+            DType::I2 | DType::U2 => |a| a & 3,
+            DType::I4 | DType::U4 | DType::F4E2M1 => |a| a & 15,
             other => bug!("a cast to {other}"),
         }
     };
@@ -219,8 +222,9 @@ macro_rules! cast_from {
 pub fn cast(from: DType, to: DType) -> Function1 {
     assert!(is_cast(from, to), "a cast from {from} to {to} is composed");
     match from {
+        DType::I2 => |a| ((a as i8) << 6 >> 6).put(),
         DType::I4 => |a| ((a as i8) << 4 >> 4).put(),
-        DType::U4 => |a| a,
+        DType::U2 | DType::U4 | DType::F4E2M1 => |a| a,
         DType::I8 => cast_from!(to, i8),
         DType::U8 => cast_from!(to, u8),
         DType::I16 => cast_from!(to, i16),
@@ -231,6 +235,6 @@ pub fn cast(from: DType, to: DType) -> Function1 {
         DType::U64 => cast_from!(to, u64),
         DType::F32 => cast_from!(to, f32),
         DType::F64 => cast_from!(to, f64),
-        DType::Bool | DType::F16 | DType::BF16 => unreachable!("excluded above"),
+        _ => unreachable!("excluded above"),
     }
 }

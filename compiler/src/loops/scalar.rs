@@ -29,6 +29,18 @@ fn is_short_float(dtype: DType) -> bool {
     matches!(dtype, DType::F16 | DType::BF16)
 }
 
+/// The integer type that holds the bits of values that expressions move but do not compute with; of a packed type, a byte that
+/// holds the number, or the bits of a float. Of other types, the type itself.
+pub fn carrier(dtype: DType) -> DType {
+    match dtype {
+        DType::F16 | DType::BF16 => DType::U16,
+        DType::I2 | DType::I4 => DType::I8,
+        DType::U2 | DType::U4 => DType::U8,
+        other if other.small_float().is_some() => DType::U8,
+        other => other,
+    }
+}
+
 /// `f(x)`. `x` has a dtype for which the function makes sense, other than the packed ones.
 pub fn unary(exprs: &mut Exprs, f: UnaryFn, x: ExprId) -> ExprId {
     formula(exprs, [x], |[x]| unary_value(f, x))
@@ -43,8 +55,7 @@ pub fn binary(exprs: &mut Exprs, f: BinaryFn, a: ExprId, b: ExprId) -> ExprId {
 pub fn select(exprs: &mut Exprs, cond: ExprId, a: ExprId, b: ExprId) -> ExprId {
     formula(exprs, [cond, a, b], |[cond, a, b]| match a.dtype() {
         DType::Bool => cond.and(a).or(cond.not().and(b)),
-        short if is_short_float(short) => cond.then(a.bitcast(DType::U16), b.bitcast(DType::U16)).bitcast(short),
-        _ => cond.then(a, b),
+        dtype => cond.then(a.bitcast(carrier(dtype)), b.bitcast(carrier(dtype))).bitcast(dtype),
     })
 }
 
@@ -53,9 +64,19 @@ pub fn cast(exprs: &mut Exprs, to: DType, x: ExprId) -> ExprId {
     formula(exprs, [x], |[x]| convert::convert(x, to))
 }
 
-/// To a packed dtype, whose value is then held in a byte: an `i8` for `i4`, a `u8` for `u4`.
+/// As the op `Cast`, to a packed dtype; the value is held in its [`carrier`].
 pub fn narrow(exprs: &mut Exprs, to: DType, x: ExprId) -> ExprId {
     formula(exprs, [x], |[x]| convert::narrow(x, to))
+}
+
+/// As the op `Cast`, from a packed dtype, of a value that is held in its [`carrier`].
+pub fn widen(exprs: &mut Exprs, from: DType, to: DType, x: ExprId) -> ExprId {
+    formula(exprs, [x], |[x]| convert::widen(x, from, to))
+}
+
+/// As the op `Bitcast`, between packed dtypes; both values are held in their [`carrier`]s.
+pub fn reinterpret(exprs: &mut Exprs, to: DType, x: ExprId) -> ExprId {
+    formula(exprs, [x], |[x]| convert::low_bits(x, to))
 }
 
 /// The dtype in which values of `dtype` are summed and multiplied up: f32 for the floats of 16 bits, otherwise itself.

@@ -50,7 +50,8 @@ fn read(proto: &TensorProto, files: &ExternalFiles) -> Result<Tensor> {
 
 /// Takes little-endian elements as they are, except that a bool is made 0 or 1 and unused bits are made 0.
 fn from_raw(ty: TensorType, data: Bytes) -> Tensor {
-    let unused = ty.dtype.is_packed() && ty.shape.count() % 2 == 1 && data.last().is_some_and(|last| last >> 4 != 0);
+    let last_bits = ty.shape.count() * ty.dtype.size_bits() % 8;
+    let unused = last_bits != 0 && data.last().is_some_and(|last| last >> last_bits != 0);
     let unclean = ty.dtype == DType::Bool && data.iter().any(|&byte| byte > 1);
     if !unused && !unclean {
         return Tensor::new(ty, data);
@@ -59,7 +60,7 @@ fn from_raw(ty: TensorType, data: Bytes) -> Tensor {
     if unclean {
         data.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
     } else if let Some(last) = data.last_mut() {
-        *last &= 15;
+        *last &= (1 << last_bits) - 1;
     }
     Tensor::new(ty, data)
 }
@@ -75,7 +76,7 @@ fn typed_fields(proto: &TensorProto) -> [(&'static str, usize); 6] {
     ]
 }
 
-/// Elements from the field of their type; `i4` and `u4` stand two to a number.
+/// Elements from the field of their type; a number holds a byte of packed ones.
 fn from_typed(ty: TensorType, proto: &TensorProto) -> Result<Tensor> {
     let field = match ty.dtype {
         DType::F32 => "float_data",
@@ -114,14 +115,14 @@ fn from_typed(ty: TensorType, proto: &TensorProto) -> Result<Tensor> {
     Ok(from_raw(ty, data.into()))
 }
 
-/// Appends an element that is stored as an `int32`: the bits of a float, two packed integers, or the value.
+/// Appends what is stored as an `int32`: the bits of a float, a byte of packed elements, or the value.
 fn narrow(dtype: DType, value: i32, data: &mut Vec<u8>) -> Result<()> {
     let value = if dtype == DType::Bool { i32::from(value != 0) } else { value };
     let (low, high) = match dtype {
         DType::Bool => (0, 1),
         // Writers differ in whether they extend the sign of a bit pattern.
         DType::F16 | DType::BF16 => (-(1 << 15), (1 << 16) - 1),
-        DType::I4 | DType::U4 => (-(1 << 7), (1 << 8) - 1),
+        dtype if dtype.is_packed() || dtype.is_float() => (-(1 << 7), (1 << 8) - 1),
         dtype => dtype.integer_range(),
     };
     ensure!((low..=high).contains(&i128::from(value)), "the element {value} in int32_data does not fit {dtype}");

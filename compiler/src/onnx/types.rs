@@ -97,20 +97,18 @@ pub fn dtype(data_type: i32) -> Result<DType> {
         Ok(DataType::Bfloat16) => DType::BF16,
         Ok(DataType::Uint4) => DType::U4,
         Ok(DataType::Int4) => DType::I4,
+        Ok(DataType::Uint2) => DType::U2,
+        Ok(DataType::Int2) => DType::I2,
+        Ok(DataType::Float4E2M1) => DType::F4E2M1,
+        Ok(DataType::Float8E4M3FN) => DType::F8E4M3FN,
+        Ok(DataType::Float8E4M3FNUZ) => DType::F8E4M3FNUZ,
+        Ok(DataType::Float8E5M2) => DType::F8E5M2,
+        Ok(DataType::Float8E5M2FNUZ) => DType::F8E5M2FNUZ,
+        Ok(DataType::Float8E8M0) => DType::F8E8M0,
         Ok(DataType::Undefined) => bail!("no element type is given"),
-        Ok(
-            other @ (DataType::String
-            | DataType::Complex64
-            | DataType::Complex128
-            | DataType::Float8E4M3FN
-            | DataType::Float8E4M3FNUZ
-            | DataType::Float8E5M2
-            | DataType::Float8E5M2FNUZ
-            | DataType::Float8E8M0
-            | DataType::Float4E2M1
-            | DataType::Uint2
-            | DataType::Int2),
-        ) => bail!("elements of type {} are not supported", format!("{other:?}").to_lowercase()),
+        Ok(other @ (DataType::String | DataType::Complex64 | DataType::Complex128)) => {
+            bail!("elements of type {} are not supported", format!("{other:?}").to_lowercase())
+        }
         Err(_) => bail!("{data_type} is not the number of an element type"),
     })
 }

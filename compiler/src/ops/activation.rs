@@ -35,11 +35,11 @@ pub(super) fn softplus(x: Wire<'_>) -> Wire<'_> {
     x.max(x.like(0.0)) + log1p((-x.abs()).exp())
 }
 
-fn erf_gelu(x: Wire<'_>) -> Wire<'_> {
+pub(super) fn erf_gelu(x: Wire<'_>) -> Wire<'_> {
     x * 0.5 * ((x * std::f64::consts::FRAC_1_SQRT_2).unary(UnaryFn::Erf) + 1.0)
 }
 
-fn tanh_gelu(x: Wire<'_>) -> Wire<'_> {
+pub(super) fn tanh_gelu(x: Wire<'_>) -> Wire<'_> {
     const SQRT_2_OVER_PI: f64 = 0.797_884_560_802_865_4;
     x * 0.5 * (((x + x * x * x * 0.044715) * SQRT_2_OVER_PI).unary(UnaryFn::Tanh) + 1.0)
 }

@@ -27,6 +27,7 @@ pub static ATTENTION: OpDef = OpDef {
         let flat = node.input(0)?.rank() == 3;
         let heads = heads(node)?;
         let (q, k, v) = (heads.q, heads.k, heads.v);
+        [q, k].into_iter().try_for_each(|heads| node.expect_whole(heads, [1, 3]))?;
         let (batch, q_heads, q_length, size) = dims(q);
         let (_, kv_heads, length, _) = dims(k);
         let fits = kv_heads > 0 && q_heads.is_multiple_of(kv_heads) && k.shape()[3] == size && v.shape()[..3] == k.shape()[..3];
@@ -67,7 +68,7 @@ pub static ATTENTION: OpDef = OpDef {
     },
 };
 
-fn dims(x: Wire<'_>) -> (usize, usize, usize, usize) {
+pub(super) fn dims(x: Wire<'_>) -> (usize, usize, usize, usize) {
     let shape = x.shape();
     (shape[0], shape[1], shape[2], shape[3])
 }
@@ -85,6 +86,9 @@ fn heads<'b>(node: &NodeContext<'_, 'b>) -> Result<Heads<'b>> {
         Some(past) => node.builder().concat(&[past, x], 2),
         None => x,
     };
+    if let Some(past) = node.optional(4) {
+        node.expect_whole(past, [2])?;
+    }
     let past = node.optional(4).map_or(0, |past| past.shape().get(2).copied().unwrap_or(0));
     let heads = Heads { q, k: join(4, k), v: join(5, v), past };
     // A mistake in joining makes scalars.
@@ -93,7 +97,7 @@ fn heads<'b>(node: &NodeContext<'_, 'b>) -> Result<Heads<'b>> {
 }
 
 /// `[batch, sequence, heads · size]` as `[batch, heads, sequence, size]`; what has rank 4 is that already.
-fn split_heads<'b>(node: &NodeContext<'_, 'b>, x: Wire<'b>, count: Option<i64>) -> Result<Wire<'b>> {
+pub(super) fn split_heads<'b>(node: &NodeContext<'_, 'b>, x: Wire<'b>, count: Option<i64>) -> Result<Wire<'b>> {
     let shape = x.shape();
     match *shape.dims() {
         [_, _, _, _] => Ok(x),
@@ -158,7 +162,7 @@ pub static ROTARY_EMBEDDING: OpDef = OpDef {
         let attributes = node.attributes();
         let count = attributes.int_or("num_heads", 0)?;
         let x = split_heads(node, given, (count != 0).then_some(count))?;
-        let (batch, heads, length, size) = dims(x);
+        let (batch, _, length, size) = dims(x);
         let interleaved = attributes.flag("interleaved", false)?;
         let rotated = node.size("attribute 'rotary_embedding_dim'", attributes.int_or("rotary_embedding_dim", 0)?)?;
         let rotated = if rotated == 0 { size } else { rotated };
@@ -180,21 +184,28 @@ pub static ROTARY_EMBEDDING: OpDef = OpDef {
             }
             Ok(cache.reshape([batch, 1, length, half]))
         };
-        let (cos, sin) = (angles(1)?, angles(2)?);
-        let part = |start: usize, step: i64| {
-            let whole = |count: usize| SliceAxis { start: 0, step: 1, count };
-            x.slice(vec![whole(batch), whole(heads), whole(length), SliceAxis { start, step, count: half }])
-        };
-        let (first, second) = if interleaved { (part(0, 2), part(1, 2)) } else { (part(0, 1), part(half, 1)) };
-        let (real, imaginary) = (cos * first - sin * second, sin * first + cos * second);
-        let builder = node.builder();
-        let y = if interleaved {
-            let pair = [real, imaginary].map(|part| part.reshape([batch, heads, length, half, 1]));
-            builder.concat(&pair, 4).reshape([batch, heads, length, rotated])
-        } else {
-            builder.concat(&[real, imaginary], 3)
-        };
-        let y = if rotated < size { builder.concat(&[y, x.slice_axis(3, rotated, size - rotated)], 3) } else { y };
+        let y = rotated_pairs(x, rotated, angles(1)?, angles(2)?, interleaved);
         Ok(vec![if given.rank() == 3 { y.transpose(&[0, 2, 1, 3]).reshape(given.shape()) } else { y }])
     },
 };
+
+/// Turns the first `rotated` elements of heads `[batch, heads, sequence, size]`, in pairs, by angles whose cosines and sines have
+/// shape `[batch, 1, sequence, rotated / 2]`. Pairs are neighbours, or elements of the first and of the second half.
+pub(super) fn rotated_pairs<'b>(x: Wire<'b>, rotated: usize, cos: Wire<'b>, sin: Wire<'b>, interleaved: bool) -> Wire<'b> {
+    let (batch, heads, length, size) = dims(x);
+    let half = rotated / 2;
+    let part = |start: usize, step: i64| {
+        let whole = |count: usize| SliceAxis { start: 0, step: 1, count };
+        x.slice(vec![whole(batch), whole(heads), whole(length), SliceAxis { start, step, count: half }])
+    };
+    let (first, second) = if interleaved { (part(0, 2), part(1, 2)) } else { (part(0, 1), part(half, 1)) };
+    let (real, imaginary) = (cos * first - sin * second, sin * first + cos * second);
+    let builder = x.builder();
+    let y = if interleaved {
+        let pair = [real, imaginary].map(|part| part.reshape([batch, heads, length, half, 1]));
+        builder.concat(&pair, 4).reshape([batch, heads, length, rotated])
+    } else {
+        builder.concat(&[real, imaginary], 3)
+    };
+    if rotated < size { builder.concat(&[y, x.slice_axis(3, rotated, size - rotated)], 3) } else { y }
+}

@@ -6,7 +6,7 @@ use mcc_support::{DType, Result, Shape, Tensor};
 use super::gather::diagonal_distance;
 use super::shape::fill;
 use super::{NodeContext, OpDef};
-use crate::graph::{UnaryFn, Wire};
+use crate::graph::{Extent, UnaryFn, Wire};
 
 pub static ALL: &[&OpDef] =
     &[&BLACKMAN_WINDOW, &CONSTANT, &CONSTANT_OF_SHAPE, &EYE_LIKE, &HAMMING_WINDOW, &HANN_WINDOW, &RANGE, &SHAPE, &SIZE];
@@ -44,13 +44,15 @@ pub static CONSTANT_OF_SHAPE: OpDef = OpDef {
     since: &[9, 20, 21, 23, 24, 25],
     shape_inputs: &[0],
     build: |node| {
-        let shape = node.constant_ints(0)?;
-        let shape: Shape = shape.iter().map(|&dim| node.size("the extent", dim)).collect::<Result<_>>()?;
+        let extents = node.extents(0)?;
+        let shape =
+            extents.iter().filter_map(Extent::known).map(|dim| node.size("the extent", dim)).collect::<Result<Shape>>()?;
         let value = node.attributes().tensor("value")?.unwrap_or_else(|| Tensor::scalar(0.0f32));
         if value.count() != 1 {
             return Err(node.error(format!("attribute 'value' must have one element, not {}", value.ty())));
         }
-        Ok(vec![node.builder().constant(value.reshaped(Shape::scalar())).broadcast(shape)])
+        let scalar = node.builder().constant(value.reshaped(Shape::scalar()));
+        Ok(vec![if shape.rank() == extents.len() { scalar.broadcast(shape) } else { scalar.broadcast_to(&extents) }])
     },
 };
 
@@ -61,16 +63,15 @@ pub static SHAPE: OpDef = OpDef {
     since: &[1, 13, 15, 19, 21, 23, 24, 25],
     shape_inputs: &[],
     build: |node| {
-        let shape = node.input(0)?.shape();
-        let rank = shape.rank() as i64;
+        let extents = node.input(0)?.extents();
+        let rank = extents.len() as i64;
         let (mut start, mut end) = (0, rank);
         if node.version() >= 15 {
             let clamped = |axis: i64| if axis < 0 { axis.saturating_add(rank) } else { axis }.clamp(0, rank);
             start = clamped(node.attributes().int_or("start", 0)?);
             end = clamped(node.attributes().int_or("end", rank)?).max(start);
         }
-        let dims: Vec<i64> = shape[start as usize..end as usize].iter().map(|&dim| dim as i64).collect();
-        Ok(vec![node.builder().constant(Tensor::from_elements([dims.len()], &dims))])
+        Ok(vec![node.builder().extents_wire(&extents[start as usize..end as usize])])
     },
 };
 
@@ -80,8 +81,8 @@ pub static SIZE: OpDef = OpDef {
     since: &[1, 13, 19, 21, 23, 24, 25],
     shape_inputs: &[],
     build: |node| {
-        let count = node.input(0)?.shape().count();
-        Ok(vec![node.builder().constant(Tensor::scalar(count as i64))])
+        let count = node.input(0)?.extents().iter().fold(Extent::from(1i64), |product, extent| &product * extent);
+        Ok(vec![node.builder().extent_wire(&count)])
     },
 };
 
@@ -95,6 +96,10 @@ pub static RANGE: OpDef = OpDef {
         if node.version() >= 27 {
             node.attributes().ignore("stash_type");
         }
+        let symbolic = [0, 1, 2].map(|index| node.input(index).ok().filter(|wire| wire.constant().is_none())?.elements());
+        if symbolic.iter().any(Option::is_some) {
+            return bounded_range(node);
+        }
         let (start, limit, delta) = (node.constant(0)?, node.constant(1)?, node.constant(2)?);
         if [&start, &limit, &delta].iter().any(|tensor| tensor.count() != 1 || tensor.dtype() != start.dtype()) {
             return Err(node.error("start, limit and delta must have one element each, of one type"));
@@ -106,6 +111,24 @@ pub static RANGE: OpDef = OpDef {
         Ok(vec![node.builder().iota(dtype, [count], 0) * scalar(delta) + scalar(start)])
     },
 };
+
+/// A range of integers whose ends are known only at run time.
+fn bounded_range<'b>(node: &NodeContext<'_, 'b>) -> Result<Vec<Wire<'b>>> {
+    let [start, limit, delta] = [0, 1, 2].map(|index| node.extents(index));
+    let (start, limit, delta) = (start?, limit?, delta?);
+    let ([start], [limit], [delta]) = (&start[..], &limit[..], &delta[..]) else {
+        return Err(node.error("start, limit and delta must have one element each"));
+    };
+    let builder = node.builder();
+    let step = delta.known().filter(|&step| step != 0 && step != i64::MIN);
+    let step = step.ok_or_else(|| node.error("the step of the range must be known when the model is compiled, and not 0"))?;
+    let distance = if step > 0 { limit - start } else { start - limit };
+    let places = builder.quotient(&(&distance + &Extent::from(step.abs() - 1)), &Extent::from(step.abs()))?;
+    let count = builder.larger(&places, &Extent::default());
+    let (dtype, scalar) = (node.input(0)?.dtype(), |index: usize| Ok(node.input(index)?.reshape(Shape::scalar())));
+    let range = builder.iota(dtype, [builder.most(&count)], 0) * scalar(2)? + scalar(0)?;
+    Ok(vec![range.limited(&[count])])
+}
 
 fn range_count(start: Number, limit: Number, delta: Number) -> Option<usize> {
     let exact = |number: Number| match number {

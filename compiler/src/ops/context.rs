@@ -5,8 +5,8 @@ use std::cell::RefCell;
 
 use mcc_support::{DType, Error, Result, Shape, Tensor, bug};
 
-use super::OpDef;
-use crate::graph::{Builder, Wire};
+use super::{OpDef, dynamic};
+use crate::graph::{Builder, Extent, Wire};
 use crate::onnx::{Attributes, Node};
 
 /// What the user should know of a node though it can be compiled.
@@ -48,6 +48,11 @@ impl<'n, 'b> NodeContext<'n, 'b> {
         self.node.opset
     }
 
+    /// Empty for the standard's own.
+    pub fn domain(&self) -> &'static str {
+        self.def.domain
+    }
+
     /// Inputs that the node lists, those left out in between included.
     pub fn input_count(&self) -> usize {
         self.inputs.len()
@@ -55,11 +60,6 @@ impl<'n, 'b> NodeContext<'n, 'b> {
 
     pub fn output_count(&self) -> usize {
         self.node.outputs.len()
-    }
-
-    /// The name of the first output, which no other value of the model has.
-    pub fn first_output(&self) -> &str {
-        self.node.outputs.first().map_or("", String::as_str)
     }
 
     pub fn wants_output(&self, index: usize) -> bool {
@@ -128,6 +128,57 @@ impl<'n, 'b> NodeContext<'n, 'b> {
         }
     }
 
+    /// As [`optional_ints`](Self::optional_ints), where extents that are known only at run time are known as such.
+    pub fn optional_extents(&self, index: usize) -> Result<Option<Vec<Extent>>> {
+        let elements = self.inputs.get(index).copied().flatten().and_then(Wire::elements);
+        let elements = elements.or_else(|| self.bounded_elements(index));
+        match elements {
+            Some(elements) if self.def.shape_inputs.contains(&index) => {
+                self.optional(index);
+                Ok(Some(elements))
+            }
+            _ => Ok(self.optional_ints(index)?.map(|ints| ints.into_iter().map(Extent::from).collect())),
+        }
+    }
+
+    /// The elements of an input whose greatest values the user states.
+    fn bounded_elements(&self, index: usize) -> Option<Vec<Extent>> {
+        let wire = self.inputs.get(index).copied().flatten()?;
+        let name = self.node.inputs.get(index)?;
+        let most = self.builder.most_elements(name)?;
+        let count = wire.shape().checked_count().filter(|&count| wire.dtype().is_integer() && !wire.is_bounded() && count > 0)?;
+        let most: Vec<usize> = (0..count).map(|at| most[at.min(most.len() - 1)]).collect();
+        Some(self.builder.counts(name, wire, &most))
+    }
+
+    /// The greatest length of an output that is as long as the data say, where the user states it; else `all`.
+    pub fn most_elements(&self, output: usize, all: usize) -> usize {
+        let name = self.node.outputs.get(output).map_or("", String::as_str);
+        self.builder.most_elements(name).and_then(|most| most.first().copied()).map_or(all, |most| most.min(all))
+    }
+
+    /// The name of an output, which no other value of the model has.
+    pub fn output_name(&self, output: usize) -> &str {
+        self.node.outputs.get(output).map_or("", String::as_str)
+    }
+
+    pub fn extents(&self, index: usize) -> Result<Vec<Extent>> {
+        self.optional_extents(index)?.ok_or_else(|| self.error(format!("input {index} is missing")))
+    }
+
+    /// Fails where an extent along one of these axes is known only at run time.
+    pub fn expect_whole(&self, wire: Wire<'b>, axes: impl IntoIterator<Item = usize>) -> Result<()> {
+        let of = wire.axes();
+        match axes.into_iter().find(|&axis| of.get(axis).is_some_and(|of| !of.is_whole())) {
+            Some(axis) => Err(self.error(format!(
+                "{} does not take axis {axis} of {}, whose extent is known only at run time",
+                self.def.name,
+                self.builder.type_text(wire)
+            ))),
+            None => Ok(()),
+        }
+    }
+
     /// The elements of an integer input of [`OpDef::shape_inputs`], of any rank.
     pub fn constant_ints(&self, index: usize) -> Result<Vec<i64>> {
         self.optional_ints(index)?.ok_or_else(|| self.error(format!("input {index} is missing")))
@@ -172,10 +223,15 @@ impl<'n, 'b> NodeContext<'n, 'b> {
             self.error(format!("input {index} '{name}' must be known when the model is compiled, for it determines shapes"));
         let sources = self.builder.inputs_of(wire);
         match &sources[..] {
+            [] if wire.elements().is_some() => error.help(dynamic::HELP),
             [] => error,
-            [source] if source == name => error.help(format!("give its value with `--constant {source}=VALUE|FILE.npy`")),
+            [source] if source == name => error.help(format!(
+                "give its value with `--constant {source}=VALUE|FILE.npy`, or the greatest value of each of its elements with \
+                 `--max-elements {source}=N,…`"
+            )),
             _ => error.help(format!(
-                "it is computed from the values of {}: give them with `--constant NAME=VALUE|FILE.npy`",
+                "it is computed from the values of {}: give them with `--constant NAME=VALUE|FILE.npy`, or the greatest value of \
+                 each of its elements with `--max-elements {name}=N,…`",
                 sources.iter().map(|source| format!("'{source}'")).collect::<Vec<_>>().join(", ")
             )),
         }

@@ -8,17 +8,15 @@ use crate::graph::{Conv, SliceAxis, Wire};
 
 pub static ALL: &[&OpDef] = &[&CONV, &CONV_TRANSPOSE];
 
-pub static CONV: OpDef = OpDef {
-    domain: "",
-    name: "Conv",
-    since: &[1, 11, 22],
-    shape_inputs: &[],
-    build: |node| {
-        let (x, weights) = (node.input(0)?, node.input(1)?);
-        let y = x.conv(weights, attributes(node, &x.shape(), &weights.shape())?);
-        Ok(vec![with_bias(node, y)?])
-    },
-};
+pub static CONV: OpDef =
+    OpDef { domain: "", name: "Conv", since: &[1, 11, 22], shape_inputs: &[], build: |node| Ok(vec![conv(node)?]) };
+
+/// Of input 0 with the weights of input 1 and the bias of input 2, which may be left out.
+pub(super) fn conv<'b>(node: &NodeContext<'_, 'b>) -> Result<Wire<'b>> {
+    let (x, weights) = (node.input(0)?, node.input(1)?);
+    let y = x.conv(weights, attributes(node, &x.shape(), &weights.shape())?);
+    with_bias(node, y)
+}
 
 /// What the attributes of a convolution say of an input and weights of these shapes.
 pub(super) fn attributes(node: &NodeContext<'_, '_>, x: &Shape, weights: &Shape) -> Result<Conv> {
@@ -114,6 +112,9 @@ fn borders(
         return Err(node.error(format!(
             "attributes 'output_padding' and 'output_shape' must have {rank} entries, one for each spatial axis"
         )));
+    }
+    if wanted.is_some() || matches!(auto_pad, AutoPad::SameUpper | AutoPad::SameLower) {
+        node.expect_whole(node.input(0)?, 2..rank + 2)?;
     }
     let mut borders = Vec::with_capacity(rank);
     for axis in 0..rank {

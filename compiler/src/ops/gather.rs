@@ -36,7 +36,8 @@ pub static GATHER: OpDef = OpDef {
         let extent = x.shape()[axis];
         check_indices(node, indices, extent)?;
         // One known index is a slice, which need not be copied.
-        if let Some(tensor) = indices.constant().filter(|tensor| tensor.count() == 1) {
+        let is_whole = x.axes()[axis].is_whole();
+        if let Some(tensor) = indices.constant().filter(|tensor| is_whole && tensor.count() == 1) {
             let index = tensor.number(0).as_i64();
             let start = if index < 0 { index + extent as i64 } else { index } as usize;
             let mut shape = x.shape().into_dims();
@@ -145,24 +146,20 @@ pub static ONE_HOT: OpDef = OpDef {
 };
 
 /// Keeps the triangle above (or below) the diagonal that is `k` above the main one; the rest is zero.
-pub static TRILU: OpDef = OpDef {
-    domain: "",
-    name: "Trilu",
-    since: &[14],
-    shape_inputs: &[1],
-    build: |node| {
-        let x = node.input(0)?;
-        let upper = node.attributes().flag("upper", true)?;
-        let k = node.optional_int(1)?.unwrap_or(0);
-        let &[.., rows, columns] = x.shape().dims() else {
-            return Err(node.error(format!("the operand must have rank 2 or more, not {}", x.ty())));
-        };
-        let distance = diagonal_distance(node, rows, columns, k);
-        let zero = distance.like(0.0);
-        let kept = if upper { zero.le(distance) } else { distance.le(zero) };
-        Ok(vec![kept.select(x, x.like(0.0))])
-    },
-};
+pub static TRILU: OpDef = OpDef { domain: "", name: "Trilu", since: &[14], shape_inputs: &[1], build: triangle };
+
+pub(super) fn triangle<'b>(node: &NodeContext<'_, 'b>) -> Result<Vec<Wire<'b>>> {
+    let x = node.input(0)?;
+    let upper = node.attributes().flag("upper", true)?;
+    let k = node.optional_int(1)?.unwrap_or(0);
+    let &[.., rows, columns] = x.shape().dims() else {
+        return Err(node.error(format!("the operand must have rank 2 or more, not {}", x.ty())));
+    };
+    let distance = diagonal_distance(node, rows, columns, k);
+    let zero = distance.like(0.0);
+    let kept = if upper { zero.le(distance) } else { distance.le(zero) };
+    Ok(vec![kept.select(x, x.like(0.0))])
+}
 
 /// Of each element of a matrix, how far right of the diagonal it is that starts at column `k`.
 pub(super) fn diagonal_distance<'b>(node: &NodeContext<'_, 'b>, rows: usize, columns: usize, k: i64) -> Wire<'b> {

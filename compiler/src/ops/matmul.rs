@@ -1,47 +1,44 @@
 //! Matrix products.
 
-use mcc_support::{DType, Shape};
+use mcc_support::{DType, Result, Shape};
 
-use super::OpDef;
+use super::{NodeContext, OpDef};
 use crate::graph::{Op, Wire};
 
 pub static ALL: &[&OpDef] = &[&GEMM, &MATMUL];
 
 /// `alpha · A' · B' + beta · C`, where `C` broadcasts to the product.
-pub static GEMM: OpDef = OpDef {
-    domain: "",
-    name: "Gemm",
-    since: &[6, 7, 9, 11, 13],
-    shape_inputs: &[],
-    build: |node| {
-        let (a, b) = (node.input(0)?, node.input(1)?);
-        let attributes = node.attributes();
-        let (alpha, beta) = (attributes.float_or("alpha", 1.0)?, attributes.float_or("beta", 1.0)?);
-        let lhs = if attributes.flag("transA", false)? { "km" } else { "mk" };
-        let rhs = if attributes.flag("transB", false)? { "nk" } else { "kn" };
-        if a.rank() != 2 || b.rank() != 2 {
-            return Err(node.error(format!("the operands must be matrices, not {} and {}", a.ty(), b.ty())));
-        }
-        if node.version() < 7 {
-            // What it forbids is allowed later on.
-            attributes.ignore("broadcast");
-        }
-        let mut product = product(a, b, lhs, rhs, "mn");
-        // Factors of integers are floats.
-        let factors = !a.dtype().is_float() && (alpha, beta) != (1.0, 1.0);
-        if factors {
-            product = product.cast(DType::F64);
-        }
-        let product = times(product, alpha);
-        let Some(c) = node.optional(2) else { return Ok(vec![product.cast(a.dtype())]) };
-        if c.shape().broadcast(&product.shape()).as_ref() != Some(&product.shape()) {
-            return Err(node.error(format!("input 2, a {}, does not broadcast to the product {}", c.ty(), product.ty())));
-        }
-        let c = if factors { c.cast(DType::F64) } else { c };
-        let sum = product + times(c, beta);
-        Ok(vec![if factors { sum.cast(a.dtype()) } else { sum }])
-    },
-};
+pub static GEMM: OpDef =
+    OpDef { domain: "", name: "Gemm", since: &[6, 7, 9, 11, 13], shape_inputs: &[], build: |node| Ok(vec![gemm(node)?]) };
+
+pub(super) fn gemm<'b>(node: &NodeContext<'_, 'b>) -> Result<Wire<'b>> {
+    let (a, b) = (node.input(0)?, node.input(1)?);
+    let attributes = node.attributes();
+    let (alpha, beta) = (attributes.float_or("alpha", 1.0)?, attributes.float_or("beta", 1.0)?);
+    let lhs = if attributes.flag("transA", false)? { "km" } else { "mk" };
+    let rhs = if attributes.flag("transB", false)? { "nk" } else { "kn" };
+    if a.rank() != 2 || b.rank() != 2 {
+        return Err(node.error(format!("the operands must be matrices, not {} and {}", a.ty(), b.ty())));
+    }
+    if node.domain().is_empty() && node.version() < 7 {
+        // What it forbids is allowed later on.
+        attributes.ignore("broadcast");
+    }
+    let mut product = product(a, b, lhs, rhs, "mn");
+    // Factors of integers are floats.
+    let factors = !a.dtype().is_float() && (alpha, beta) != (1.0, 1.0);
+    if factors {
+        product = product.cast(DType::F64);
+    }
+    let product = times(product, alpha);
+    let Some(c) = node.optional(2) else { return Ok(product.cast(a.dtype())) };
+    if c.shape().broadcast(&product.shape()).as_ref() != Some(&product.shape()) {
+        return Err(node.error(format!("input 2, a {}, does not broadcast to the product {}", c.ty(), product.ty())));
+    }
+    let c = if factors { c.cast(DType::F64) } else { c };
+    let sum = product + times(c, beta);
+    Ok(if factors { sum.cast(a.dtype()) } else { sum })
+}
 
 fn times(x: Wire<'_>, factor: f32) -> Wire<'_> {
     if factor == 1.0 { x } else { x * f64::from(factor) }

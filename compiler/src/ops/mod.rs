@@ -10,11 +10,13 @@ pub mod cast;
 pub mod constant;
 pub mod context;
 pub mod conv;
+pub mod dynamic;
 pub mod einsum;
 pub mod gather;
 pub mod linalg;
 pub mod loss;
 pub mod matmul;
+pub mod microsoft;
 pub mod ml;
 pub mod ngram;
 pub mod norm;
@@ -81,7 +83,7 @@ fn full_name(domain: &str, name: &str) -> String {
 }
 
 /// Every operator that can be compiled, by family: those of the standard's own domain, and those of other domains.
-static ALL: [&[&[&OpDef]]; 2] = [STANDARD, ml::FAMILIES];
+static ALL: [&[&[&OpDef]]; 3] = [STANDARD, ml::FAMILIES, microsoft::FAMILIES];
 
 #[rustfmt::skip]
 static STANDARD: &[&[&OpDef]] = &[
@@ -90,7 +92,7 @@ static STANDARD: &[&[&OpDef]] = &[
     conv::ALL, matmul::ALL, einsum::ALL, pool::ALL, reduce::ALL, resize::ALL,
     softmax::ALL, norm::ALL, loss::ALL, attention::ALL, recurrent::ALL,
     quant::ALL, signal::ALL, sample::ALL, state::ALL, selected::ALL,
-    linalg::ALL, ngram::ALL, random::ALL, region::ALL, unique::ALL,
+    linalg::ALL, ngram::ALL, random::ALL, region::ALL, suppression::ALL, unique::ALL,
 ];
 
 /// An operator that import itself carries out, so that it has no definition as a formula: one of control flow, which holds graphs, or one

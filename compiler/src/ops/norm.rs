@@ -4,12 +4,20 @@ use mcc_support::{DType, Error, Result};
 
 use super::activation::widened;
 use super::conv::per_channel;
+use super::reduce::element_count;
 use super::{NodeContext, OpDef};
 use crate::graph::{Op, ReduceFn, Window, Wire};
 
 pub static ALL: &[&OpDef] = &[
-    &BATCH_NORMALIZATION, &GROUP_NORMALIZATION, &INSTANCE_NORMALIZATION, &LAYER_NORMALIZATION, &LP_NORMALIZATION, &LRN,
-    &MEAN_VARIANCE_NORMALIZATION, &RMS_NORMALIZATION,
+    &BATCH_NORMALIZATION,
+    &GROUP_NORMALIZATION,
+    &INSTANCE_NORMALIZATION,
+    &LAYER_NORMALIZATION,
+    &LP_NORMALIZATION,
+    &LRN,
+    &MEAN_VARIANCE_NORMALIZATION,
+    &RMS_NORMALIZATION,
+    &SIMPLIFIED_LAYER_NORMALIZATION,
 ];
 
 /// With the statistics given, or `training_mode` with those of the batch, which also move the running ones.
@@ -71,31 +79,30 @@ fn trained<'b>(
 }
 
 /// Mean and variance over some axes, which keep extent 1, and the distances from the mean.
-struct Moments<'b> {
-    mean: Wire<'b>,
+pub(super) struct Moments<'b> {
+    pub mean: Wire<'b>,
     centred: Wire<'b>,
     variance: Wire<'b>,
 }
 
 impl<'b> Moments<'b> {
-    fn of(x: Wire<'b>, axes: &[usize]) -> Self {
+    pub fn of(x: Wire<'b>, axes: &[usize]) -> Self {
         let mean = mean(x, axes);
         let centred = x - mean;
         Self { mean, centred, variance: mean_square(centred, axes) }
     }
 
-    fn inverse_deviation(&self, epsilon: f64) -> Wire<'b> {
+    pub fn inverse_deviation(&self, epsilon: f64) -> Wire<'b> {
         1.0 / (self.variance + epsilon).sqrt()
     }
 
-    fn normalized(&self, epsilon: f64) -> Wire<'b> {
+    pub fn normalized(&self, epsilon: f64) -> Wire<'b> {
         self.centred * self.inverse_deviation(epsilon)
     }
 }
 
 fn mean<'b>(x: Wire<'b>, axes: &[usize]) -> Wire<'b> {
-    let count: f64 = axes.iter().map(|&axis| x.shape()[axis] as f64).product();
-    x.reduce_keep(ReduceFn::Sum, axes) / count
+    x.reduce_keep(ReduceFn::Sum, axes) / element_count(x, axes)
 }
 
 fn mean_square<'b>(x: Wire<'b>, axes: &[usize]) -> Wire<'b> {
@@ -112,7 +119,7 @@ fn stash_type(node: &NodeContext<'_, '_>, x: Wire<'_>) -> Result<(DType, DType)>
     Ok((stash, wide))
 }
 
-fn epsilon(node: &NodeContext<'_, '_>, default: f32) -> Result<f64> {
+pub(super) fn epsilon(node: &NodeContext<'_, '_>, default: f32) -> Result<f64> {
     Ok(f64::from(node.attributes().float_or("epsilon", default)?))
 }
 
@@ -120,7 +127,8 @@ fn epsilon(node: &NodeContext<'_, '_>, default: f32) -> Result<f64> {
 pub static LAYER_NORMALIZATION: OpDef = OpDef {
     domain: "",
     name: "LayerNormalization",
-    since: &[17],
+    // ONNX Runtime writes it into models of earlier opsets too.
+    since: &[1, 17],
     shape_inputs: &[],
     build: |node| {
         let (x, scale) = (node.input(0)?, node.input(1)?);
@@ -138,7 +146,7 @@ pub static LAYER_NORMALIZATION: OpDef = OpDef {
 };
 
 /// Fails unless `x` broadcasts to the shape of `y`.
-fn broadcast_to<'b>(node: &NodeContext<'_, 'b>, what: &str, x: Wire<'b>, y: Wire<'b>) -> Result<Wire<'b>> {
+pub(super) fn broadcast_to<'b>(node: &NodeContext<'_, 'b>, what: &str, x: Wire<'b>, y: Wire<'b>) -> Result<Wire<'b>> {
     let error = || -> Error { node.error(format!("{what}, a {}, does not broadcast to {}", x.ty(), y.ty())) };
     if x.shape().broadcast(&y.shape()).as_ref() == Some(&y.shape()) { Ok(x) } else { Err(error()) }
 }
@@ -155,12 +163,34 @@ pub static RMS_NORMALIZATION: OpDef = OpDef {
         let axes: Vec<usize> = (node.axis_attribute(-1, x.rank())?..x.rank()).collect();
         let epsilon = epsilon(node, 1e-5)?;
         let wide = x.cast(wide);
-        let normalized = wide * (1.0 / (mean_square(wide, &axes) + epsilon).sqrt());
+        let normalized = wide * inverse_root_mean_square(wide, &axes, epsilon);
         let scale = broadcast_to(node, "the scale", scale, x)?;
         // The result has the scale's type.
         Ok(vec![normalized.cast(scale.dtype()) * scale])
     },
 };
+
+/// RMSNormalization as ONNX Runtime writes it into models, with the inverse of the root as a result too.
+pub static SIMPLIFIED_LAYER_NORMALIZATION: OpDef = OpDef {
+    domain: "",
+    name: "SimplifiedLayerNormalization",
+    since: &[1],
+    shape_inputs: &[],
+    build: |node| {
+        let (x, scale) = (node.input(0)?, node.input(1)?);
+        let (stash, wide) = stash_type(node, x)?;
+        let axes: Vec<usize> = (node.axis_attribute(-1, x.rank())?..x.rank()).collect();
+        let wide = x.cast(wide);
+        let inverse = inverse_root_mean_square(wide, &axes, epsilon(node, 1e-5)?);
+        let scale = broadcast_to(node, "the scale", scale, x)?;
+        Ok(vec![(wide * inverse).cast(scale.dtype()) * scale, inverse.cast(stash)])
+    },
+};
+
+/// `1 / sqrt(mean(x²) + epsilon)`
+pub(super) fn inverse_root_mean_square<'b>(x: Wire<'b>, axes: &[usize], epsilon: f64) -> Wire<'b> {
+    1.0 / (mean_square(x, axes) + epsilon).sqrt()
+}
 
 /// Over each image of each channel.
 pub static INSTANCE_NORMALIZATION: OpDef = OpDef {
@@ -194,6 +224,7 @@ pub static GROUP_NORMALIZATION: OpDef = OpDef {
         } else {
             stash_type(node, x)?.1
         };
+        node.expect_whole(x, [1])?;
         let shape = x.shape();
         if shape.rank() < 2 || groups == 0 || !shape[1].is_multiple_of(groups) {
             return Err(node.error(format!("the channels of {} cannot be divided into {groups} groups", x.ty())));

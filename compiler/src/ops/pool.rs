@@ -3,6 +3,7 @@
 use mcc_support::{DType, Result, Shape, Tensor};
 
 use super::activation::widened;
+use super::reduce::element_count;
 use super::scatter::{Reduction, scatter};
 use super::spatial::{AutoPad, Slide, auto_pad, pads, positive, slides};
 use super::{NodeContext, OpDef};
@@ -35,9 +36,8 @@ impl Pool {
     }
 }
 
-/// Reads the attributes that all pools have. `dilated_since` and opset 10 for `ceil_mode`, or what is given instead, are the
-/// versions at which an attribute appears.
-fn pools(node: &NodeContext<'_, '_>, x: &Shape, dilated_since: i64, ceil_since: i64) -> Result<Vec<Pool>> {
+/// Reads the attributes that all pools have. `dilated` and `ceil` say whether there are attributes `dilations` and `ceil_mode`.
+fn pools(node: &NodeContext<'_, '_>, x: &Shape, dilated: bool, ceil: bool) -> Result<Vec<Pool>> {
     if x.rank() < 3 {
         return Err(node.error(format!("the input of a pool has axes for batch, channels and space, which {x} has not")));
     }
@@ -47,9 +47,10 @@ fn pools(node: &NodeContext<'_, '_>, x: &Shape, dilated_since: i64, ceil_since: 
     }
     let extents = &x[2..];
     let kernel = positive(node, "kernel_shape", extents.len())?;
-    let slides = slides(node, extents, &kernel, node.version() >= dilated_since)?;
-    let ceil = node.version() >= ceil_since && attributes.flag("ceil_mode", false)?;
+    let slides = slides(node, extents, &kernel, dilated)?;
+    let ceil = ceil && attributes.flag("ceil_mode", false)?;
     let ceil = ceil && matches!(auto_pad(node)?, AutoPad::NotSet | AutoPad::Valid);
+    node.expect_whole(node.input(0)?, if ceil { 2..x.rank() } else { 0..0 })?;
     extents.iter().zip(slides).map(|(&extent, slide)| pool(node, extent, slide, ceil)).collect()
 }
 
@@ -94,12 +95,32 @@ pub static AVERAGE_POOL: OpDef = OpDef {
     since: &[1, 7, 10, 11, 19, 22],
     shape_inputs: &[],
     build: |node| {
-        let x = node.input(0)?;
-        let pools = pools(node, &x.shape(), 19, 10)?;
-        let include_pad = node.version() >= 7 && node.attributes().flag("count_include_pad", false)?;
-        Ok(vec![widened(x, |x| x.window(ReduceFn::Sum, window(&pools)) / cell_counts(x, &pools, include_pad))])
+        let (x, version) = (node.input(0)?, node.version());
+        let pools = pools(node, &x.shape(), version >= 19, version >= 10)?;
+        let include_pad = version >= 7 && node.attributes().flag("count_include_pad", false)?;
+        Ok(vec![means(x, &pools, include_pad)])
     },
 };
+
+/// AveragePool of version 10 of a value that need not be an input.
+pub(super) fn average_pool<'b>(node: &NodeContext<'_, 'b>, x: Wire<'b>) -> Result<Wire<'b>> {
+    let pools = pools(node, &x.shape(), false, true)?;
+    Ok(means(x, &pools, node.attributes().flag("count_include_pad", false)?))
+}
+
+fn means<'b>(x: Wire<'b>, pools: &[Pool], include_pad: bool) -> Wire<'b> {
+    let bounded = (2..x.rank()).any(|axis| !x.axes()[axis].is_whole());
+    widened(x, |x| {
+        let cells = if bounded && !include_pad { existing_cells(x, &window(pools)) } else { cell_counts(x, pools, include_pad) };
+        x.window(ReduceFn::Sum, window(pools)) / cells
+    })
+}
+
+/// How many cells of each window are elements of an image whose extents are known only at run time.
+fn existing_cells<'b>(x: Wire<'b>, window: &Window) -> Wire<'b> {
+    let extents = x.extents();
+    x.like(1.0).broadcast_to(&extents[2..]).window(ReduceFn::Sum, window.clone())
+}
 
 /// How many cells of each window count: a scalar where it is the same for all, else one number for each place in an image.
 fn cell_counts<'b>(x: Wire<'b>, pools: &[Pool], include_pad: bool) -> Wire<'b> {
@@ -123,7 +144,7 @@ pub static MAX_POOL: OpDef = OpDef {
     shape_inputs: &[],
     build: |node| {
         let x = node.input(0)?;
-        let window = window(&pools(node, &x.shape(), 10, 10)?);
+        let window = window(&pools(node, &x.shape(), node.version() >= 10, node.version() >= 10)?);
         let column_major = node.version() >= 8 && node.attributes().flag("storage_order", false)?;
         let y = x.window(ReduceFn::Max, window.clone());
         if !node.wants_output(1) {
@@ -217,7 +238,7 @@ pub static LP_POOL: OpDef = OpDef {
     shape_inputs: &[],
     build: |node| {
         let x = node.input(0)?;
-        let window = window(&pools(node, &x.shape(), 18, 18)?);
+        let window = window(&pools(node, &x.shape(), node.version() >= 18, node.version() >= 18)?);
         let p = power(node)?;
         Ok(vec![widened(x, |x| norm(x, p, |x| x.window(ReduceFn::Sum, window)))])
     },
@@ -239,8 +260,7 @@ pub static GLOBAL_AVERAGE_POOL: OpDef = OpDef {
     build: |node| {
         let x = node.input(0)?;
         let axes = image_axes(node, x)?;
-        let count: f64 = axes.iter().map(|&axis| x.shape()[axis] as f64).product();
-        Ok(vec![widened(x, |x| x.reduce_keep(ReduceFn::Sum, &axes) / count)])
+        Ok(vec![widened(x, |x| x.reduce_keep(ReduceFn::Sum, &axes) / element_count(x, &axes))])
     },
 };
 

@@ -1,7 +1,8 @@
-//! Quantization: integers that stand for `(q − zero point) · scale`.
+//! Quantization: integers or small floats that stand for `(q − zero point) · scale`.
 
 use mcc_support::{DType, Result};
 
+use super::cast::cast_or_overflow;
 use super::conv::{attributes as conv_attributes, per_channel};
 use super::matmul::matmul;
 use super::{NodeContext, OpDef};
@@ -12,7 +13,7 @@ pub static ALL: &[&OpDef] = &[
     &QUANTIZE_LINEAR,
 ];
 
-/// `saturate(round(x / scale) + zero point)`, rounded to nearest even.
+/// `saturate(round(x / scale) + zero point)`, rounded to nearest even; to floats, the sum is rounded.
 pub static QUANTIZE_LINEAR: OpDef = OpDef {
     domain: "",
     name: "QuantizeLinear",
@@ -21,31 +22,52 @@ pub static QUANTIZE_LINEAR: OpDef = OpDef {
     build: |node| {
         let (x, scale, zero) = (node.input(0)?, node.input(1)?, node.optional(2));
         let attributes = node.attributes();
-        if node.version() >= 19 {
-            // Of 8-bit floats only, which are refused as types.
-            attributes.ignore("saturate");
-        }
+        // Of floats of 8 bits only.
+        let saturate = if node.version() < 19 { true } else { attributes.flag("saturate", true)? };
         let wanted = if node.version() < 21 { None } else { output_type(node)? };
         let dtype = zero.map(|zero| zero.dtype()).or(wanted).unwrap_or(DType::U8);
-        if !dtype.is_integer() || wanted.is_some_and(|wanted| wanted != dtype) {
-            return Err(node.error(format!("the zero point and the result must be integers of one type, not {dtype}")));
+        if !is_quantized(dtype) || wanted.is_some_and(|wanted| wanted != dtype) {
+            return Err(
+                node.error(format!("the zero point and the result must be of one integer or small float type, not {dtype}"))
+            );
         }
         let precision = if node.version() < 23 { None } else { attributes.dtype("precision")? };
-        let precision = precision.unwrap_or(scale.dtype());
+        let precision = precision.unwrap_or(if scale.dtype().is_computed_with() { scale.dtype() } else { x.dtype() });
         let granularity = Granularity::of(node, x)?;
         let scale = granularity.spread(node, "the scale", scale)?;
         let zero = zero.map(|zero| granularity.spread(node, "the zero point", zero)).transpose()?;
         let quotient = x.cast(precision) / scale.cast(precision);
         let wide = if precision == DType::F64 { DType::F64 } else { DType::F32 };
-        Ok(vec![quantized(quotient.cast(wide), zero, dtype)])
+        let quotient = quotient.cast(wide);
+        Ok(vec![if saturate || dtype.is_integer() {
+            quantized(quotient, zero, dtype)
+        } else {
+            cast_or_overflow(shifted(quotient, zero, dtype), dtype)
+        }])
     },
 };
 
+fn is_quantized(dtype: DType) -> bool {
+    dtype.is_integer() || dtype.small_float().is_some_and(|format| !format.is_scale())
+}
+
+/// Rounds to an integer, where that is the type, and adds the zero point.
+fn shifted<'b>(x: Wire<'b>, zero: Option<Wire<'b>>, dtype: DType) -> Wire<'b> {
+    let rounded = if dtype.is_float() { x } else { x.unary(UnaryFn::Round) };
+    // Zero is added to a float, whose negative zero it changes.
+    let zero = zero.filter(|&zero| dtype.is_float() || !is_zero(zero));
+    zero.map_or(rounded, |zero| rounded + zero.cast(x.dtype()))
+}
+
 /// Rounds, adds the zero point and saturates.
-fn quantized<'b>(x: Wire<'b>, zero: Option<Wire<'b>>, dtype: DType) -> Wire<'b> {
-    let rounded = x.unary(UnaryFn::Round);
-    let shifted = zero.filter(|&zero| !is_zero(zero)).map_or(rounded, |zero| rounded + zero.cast(x.dtype()));
-    shifted.cast(dtype)
+pub(super) fn quantized<'b>(x: Wire<'b>, zero: Option<Wire<'b>>, dtype: DType) -> Wire<'b> {
+    let shifted = shifted(x, zero, dtype);
+    if dtype.is_float() || !dtype.is_packed() {
+        return shifted.cast(dtype);
+    }
+    // A conversion to these wraps.
+    let (low, high) = dtype.integer_range();
+    shifted.clamp(low as f64, high as f64).cast(dtype)
 }
 
 fn is_zero(wire: Wire<'_>) -> bool {
@@ -68,7 +90,12 @@ pub static DEQUANTIZE_LINEAR: OpDef = OpDef {
         let (x, scale) = (node.input(0)?, node.input(1)?);
         let wanted = if node.version() < 23 { None } else { output_type(node)? };
         let dtype = wanted.unwrap_or(scale.dtype());
-        node.expect_dtype(x, "an integer", DType::is_integer)?;
+        node.expect_dtype(x, "an integer or a small float", is_quantized)?;
+        if !dtype.is_computed_with() {
+            return Err(
+                node.error(format!("the result cannot be {dtype}: attribute 'output_dtype' must name a type to compute with"))
+            );
+        }
         let granularity = Granularity::of(node, x)?;
         let scale = granularity.spread(node, "the scale", scale)?;
         let zero = node.optional(2).map(|zero| granularity.spread(node, "the zero point", zero)).transpose()?;
@@ -76,10 +103,10 @@ pub static DEQUANTIZE_LINEAR: OpDef = OpDef {
     },
 };
 
-/// The distance from the zero point, exact.
-fn without_zero<'b>(x: Wire<'b>, zero: Option<Wire<'b>>) -> Wire<'b> {
-    let wide = x.cast(DType::I32);
-    zero.filter(|&zero| !is_zero(zero)).map_or(wide, |zero| wide - zero.cast(DType::I32))
+/// The distance from the zero point: of integers exact, of small floats in f32.
+pub(super) fn without_zero<'b>(x: Wire<'b>, zero: Option<Wire<'b>>) -> Wire<'b> {
+    let wide = x.cast(if x.dtype().is_float() { DType::F32 } else { DType::I32 });
+    zero.filter(|&zero| !is_zero(zero)).map_or(wide, |zero| wide - zero.cast(wide.dtype()))
 }
 
 /// How many elements share a scale and a zero point: all, those of one index along an axis, or a block along an axis.
@@ -137,20 +164,34 @@ pub static DYNAMIC_QUANTIZE_LINEAR: OpDef = OpDef {
     name: "DynamicQuantizeLinear",
     since: &[11],
     shape_inputs: &[],
-    build: |node| {
-        let x = node.input(0)?;
-        let axes: Vec<usize> = (0..x.rank()).collect();
-        let zero = x.like(0.0);
-        let (low, high) = (x.reduce(ReduceFn::Min, &axes).min(zero), x.reduce(ReduceFn::Max, &axes).max(zero));
-        let range = (high - low) / 255.0;
-        let scale = range.eq(zero).select(x.like(1.0), range);
-        let zero_point = quantized(-low / scale, None, DType::U8);
-        Ok(vec![quantized(x / scale, Some(zero_point), DType::U8), scale, zero_point])
-    },
+    build: |node| Ok(dynamically_quantized(node.input(0)?).to_vec()),
 };
 
+/// A float tensor as `u8`, its scale and its zero point.
+pub(super) fn dynamically_quantized(x: Wire<'_>) -> [Wire<'_>; 3] {
+    let axes: Vec<usize> = (0..x.rank()).collect();
+    let zero = x.like(0.0);
+    let (low, high) = (x.reduce(ReduceFn::Min, &axes).min(zero), x.reduce(ReduceFn::Max, &axes).max(zero));
+    let range = (high - low) / 255.0;
+    let scale = range.eq(zero).select(x.like(1.0), range);
+    let zero_point = quantized(-low / scale, None, DType::U8);
+    [quantized(x / scale, Some(zero_point), DType::U8), scale, zero_point]
+}
+
+/// The product of `x [n, k]`, quantized by its range, with integers `w [k, m]` of some scale that stand without their zero point.
+pub(super) fn dynamic_product<'b>(x: Wire<'b>, w: Wire<'b>, scale: Wire<'b>) -> Wire<'b> {
+    let [q, x_scale, zero] = dynamically_quantized(x);
+    without_zero(q, Some(zero)).contract(w, "nk", "km", "nm").cast(DType::F32) * (x_scale * scale)
+}
+
 /// One number, or one for each row (of the left side) or column of a matrix, in a shape that broadcasts to the operand's.
-fn per_line<'b>(node: &NodeContext<'_, 'b>, what: &str, x: Wire<'b>, operand: Wire<'b>, rows: bool) -> Result<Wire<'b>> {
+pub(super) fn per_line<'b>(
+    node: &NodeContext<'_, 'b>,
+    what: &str,
+    x: Wire<'b>,
+    operand: Wire<'b>,
+    rows: bool,
+) -> Result<Wire<'b>> {
     let (given, shape) = (x.shape(), operand.shape());
     if given.checked_count() == Some(1) {
         return Ok(x.reshape([0; 0]));
@@ -170,12 +211,17 @@ fn per_line<'b>(node: &NodeContext<'_, 'b>, what: &str, x: Wire<'b>, operand: Wi
 }
 
 /// Input `index` without its zero point, which may be left out, of a matrix product.
-fn matrix_without_zero<'b>(node: &NodeContext<'_, 'b>, x: Wire<'b>, zero: Option<Wire<'b>>, rows: bool) -> Result<Wire<'b>> {
+pub(super) fn matrix_without_zero<'b>(
+    node: &NodeContext<'_, 'b>,
+    x: Wire<'b>,
+    zero: Option<Wire<'b>>,
+    rows: bool,
+) -> Result<Wire<'b>> {
     let zero = zero.map(|zero| per_line(node, "the zero point", zero, x, rows)).transpose()?;
     Ok(without_zero(x, zero))
 }
 
-fn integer_product<'b>(node: &NodeContext<'_, 'b>, a: Wire<'b>, b: Wire<'b>) -> Result<Wire<'b>> {
+pub(super) fn integer_product<'b>(node: &NodeContext<'_, 'b>, a: Wire<'b>, b: Wire<'b>) -> Result<Wire<'b>> {
     matmul(a, b)
         .ok_or_else(|| node.error(format!("operands of shapes {} and {} cannot be multiplied as matrices", a.shape(), b.shape())))
 }
@@ -213,7 +259,7 @@ pub static Q_LINEAR_MAT_MUL: OpDef = OpDef {
 };
 
 /// `saturate(round(sum · scale) + zero point)`, where the scale is computed in f64 and rounded once.
-fn requantized<'b>(sum: Wire<'b>, [x_scale, w_scale, y_scale]: [Wire<'b>; 3], zero: Wire<'b>) -> Wire<'b> {
+pub(super) fn requantized<'b>(sum: Wire<'b>, [x_scale, w_scale, y_scale]: [Wire<'b>; 3], zero: Wire<'b>) -> Wire<'b> {
     let scale = x_scale.cast(DType::F64) * w_scale.cast(DType::F64) / y_scale.cast(DType::F64);
     quantized(sum.cast(DType::F32) * scale.cast(DType::F32), Some(zero), zero.dtype())
 }

@@ -34,7 +34,7 @@ impl Stream {
     }
 
     fn unseeded(node: &NodeContext<'_, '_>) -> Self {
-        Stream { key: DEFAULT_KEY, high: hash(node.first_output()) }
+        Stream { key: DEFAULT_KEY, high: hash(node.output_name(0)) }
     }
 
     /// The two words of each index, as u32.
@@ -206,7 +206,8 @@ pub static DROPOUT: OpDef = OpDef {
             node.attributes().ignore(if node.version() < 12 { "ratio" } else { "seed" });
             node.optional(1);
             let dtype = if node.version() < 10 { x.dtype() } else { DType::Bool };
-            let mask = node.wants_output(1).then(|| fill(node, dtype, x.shape(), Number::Int(1)));
+            let mask =
+                node.wants_output(1).then(|| fill(node, dtype, Shape::scalar(), Number::Int(1)).broadcast_to(&x.extents()));
             return Ok([Some(x), mask].into_iter().flatten().collect());
         };
         let what =

@@ -1,19 +1,30 @@
 //! Recurrent networks: loops over the steps of a sequence.
 
-use mcc_support::{DType, Result, Tensor};
+use mcc_support::{DType, Result, Shape, Tensor};
 
 use super::activation::{sigmoid, softplus};
+use super::quant::{dynamic_product, without_zero};
 use super::{NodeContext, OpDef};
 use crate::graph::{Round, UnaryFn, Wire};
 
-pub static ALL: &[&OpDef] = &[&GRU, &LSTM, &RNN];
+pub static ALL: &[&OpDef] = &[&DYNAMIC_QUANTIZE_LSTM, &GRU, &LSTM, &RNN];
 
 pub static RNN: OpDef =
-    OpDef { domain: "", name: "RNN", since: &[7, 14, 22], shape_inputs: &[], build: |node| layer(node, &Kind::Rnn) };
+    OpDef { domain: "", name: "RNN", since: &[7, 14, 22], shape_inputs: &[], build: |node| layer(node, &Kind::Rnn, false) };
 pub static GRU: OpDef =
-    OpDef { domain: "", name: "GRU", since: &[7, 14, 22], shape_inputs: &[], build: |node| layer(node, &Kind::Gru) };
+    OpDef { domain: "", name: "GRU", since: &[7, 14, 22], shape_inputs: &[], build: |node| layer(node, &Kind::Gru, false) };
 pub static LSTM: OpDef =
-    OpDef { domain: "", name: "LSTM", since: &[7, 14, 22], shape_inputs: &[], build: |node| layer(node, &Kind::Lstm) };
+    OpDef { domain: "", name: "LSTM", since: &[7, 14, 22], shape_inputs: &[], build: |node| layer(node, &Kind::Lstm, false) };
+
+/// LSTM with weights that are quantized: those of a direction `[input, 4 · hidden]`. What they are multiplied with is quantized by its
+/// range, in each step.
+pub static DYNAMIC_QUANTIZE_LSTM: OpDef = OpDef {
+    domain: "com.microsoft",
+    name: "DynamicQuantizeLSTM",
+    since: &[1],
+    shape_inputs: &[],
+    build: |node| layer(node, &Kind::Lstm, true),
+};
 
 enum Kind {
     Rnn,
@@ -107,6 +118,28 @@ fn activations(node: &NodeContext<'_, '_>, defaults: &[&str], directions: usize)
     names.into_iter().map(find).collect()
 }
 
+/// A matrix that rows are multiplied with.
+#[derive(Clone, Copy)]
+enum Matrix<'b> {
+    /// `[columns, rows]`
+    Plain(Wire<'b>),
+    /// `[rows, columns]` without zero point, of a scale for all or for each column.
+    Quantized(Wire<'b>, Wire<'b>),
+}
+
+impl<'b> Matrix<'b> {
+    /// The product of `x [n, rows]` with `count` columns.
+    fn times(self, x: Wire<'b>, first: usize, count: usize) -> Wire<'b> {
+        match self {
+            Matrix::Plain(w) => x.contract(w.slice_axis(0, first, count), "bh", "gh", "bg"),
+            Matrix::Quantized(w, scale) => {
+                let scale = if scale.rank() == 0 { scale } else { scale.slice_axis(0, first, count) };
+                dynamic_product(x, w.slice_axis(1, first, count), scale)
+            }
+        }
+    }
+}
+
 /// What one direction of a layer computes with.
 struct Direction<'b, 'c> {
     kind: &'c Kind,
@@ -117,8 +150,8 @@ struct Direction<'b, 'c> {
     hidden: usize,
     /// `[steps, batch, gates · hidden]`: the input's share, with its bias and, where it only adds, the recurrent one.
     inputs: Wire<'b>,
-    /// `[gates · hidden, hidden]`
-    recurrent: Wire<'b>,
+    /// `hidden` rows, `gates · hidden` columns.
+    recurrent: Matrix<'b>,
     /// `[hidden]`: the recurrent bias of a GRU's new state, where the reset gate acts on it.
     reset_bias: Option<Wire<'b>>,
     /// `[hidden]` each, of input, output and forget gate.
@@ -139,7 +172,7 @@ impl<'b> Direction<'b, '_> {
     }
 
     fn product(&self, h: Wire<'b>, first: usize, count: usize) -> Wire<'b> {
-        h.contract(self.recurrent.slice_axis(0, first * self.hidden, count * self.hidden), "bh", "gh", "bg")
+        self.recurrent.times(h, first * self.hidden, count * self.hidden)
     }
 
     /// The next hidden state and cell.
@@ -206,14 +239,14 @@ struct Extents {
     directions: usize,
 }
 
-fn layer<'b>(node: &NodeContext<'_, 'b>, kind: &Kind) -> Result<Vec<Wire<'b>>> {
+fn layer<'b>(node: &NodeContext<'_, 'b>, kind: &Kind, quantized: bool) -> Result<Vec<Wire<'b>>> {
     let attributes = node.attributes();
     let batch_first = node.version() >= 14 && attributes.flag("layout", false)?;
     let direction = attributes.word("direction", &["forward", "reverse", "bidirectional"])?;
     let x = node.input(0)?;
     let x = if batch_first && x.rank() == 3 { x.transpose(&[1, 0, 2]) } else { x };
     let (w, r) = (node.input(1)?, node.input(2)?);
-    let extents = extents(node, kind, x, w, r, if direction == "bidirectional" { 2 } else { 1 })?;
+    let extents = extents(node, kind, x, [w, r].map(|w| shape(w, quantized)), if direction == "bidirectional" { 2 } else { 1 })?;
     let Extents { batch, hidden, directions, .. } = extents;
     let activations = activations(node, kind.activations(), directions)?;
     let clip = attributes.float("clip")?.map(f64::from);
@@ -241,7 +274,15 @@ fn layer<'b>(node: &NodeContext<'_, 'b>, kind: &Kind) -> Result<Vec<Wire<'b>>> {
             shape.remove(0);
             wire.slice_axis(0, index, 1).reshape(shape)
         };
-        let (inputs, reset_bias) = input_shares(kind, x, one(w), bias.map(one), coupled, &extents);
+        // Its scale and zero point are inputs `at` and `at + 1`.
+        let matrix = |w: Wire<'b>, at: usize| -> Result<Matrix<'b>> {
+            if !quantized {
+                return Ok(Matrix::Plain(one(w)));
+            }
+            let (scale, zero) = (per_column(node, at, index, &extents)?, per_column(node, at + 1, index, &extents)?);
+            Ok(Matrix::Quantized(without_zero(one(w), Some(zero)), scale))
+        };
+        let (inputs, reset_bias) = input_shares(kind, x, matrix(w, 8)?, bias.map(one), coupled, &extents);
         node.builder().check()?;
         let peepholes = peepholes.map(one).map(|p| [0, 1, 2].map(|gate| p.slice_axis(0, gate * hidden, hidden)));
         let count = kind.activations().len();
@@ -252,7 +293,7 @@ fn layer<'b>(node: &NodeContext<'_, 'b>, kind: &Kind) -> Result<Vec<Wire<'b>>> {
             coupled,
             hidden,
             inputs,
-            recurrent: one(r),
+            recurrent: matrix(r, 10)?,
             reset_bias,
             peepholes,
             lengths,
@@ -263,20 +304,36 @@ fn layer<'b>(node: &NodeContext<'_, 'b>, kind: &Kind) -> Result<Vec<Wire<'b>>> {
     Ok(gather_results(node, kind, &results, batch_first))
 }
 
+/// The shape of weights as if they were not quantized.
+fn shape(w: Wire<'_>, quantized: bool) -> Shape {
+    let mut dims = w.shape().into_dims();
+    if quantized && dims.len() == 3 {
+        dims.swap(1, 2);
+    }
+    dims.into()
+}
+
+/// Input `at` for one direction: of its shape `[directions]`, a scalar, or `[directions, columns]`.
+fn per_column<'b>(node: &NodeContext<'_, 'b>, at: usize, direction: usize, extents: &Extents) -> Result<Wire<'b>> {
+    let x = node.input(at)?;
+    let columns = Kind::Lstm.gates() * extents.hidden;
+    match *x.shape().dims() {
+        [directions] if directions == extents.directions => Ok(x.slice_axis(0, direction, 1).reshape(Shape::scalar())),
+        [directions, count] if directions == extents.directions && (count == columns || count == 1) => {
+            let one = x.slice_axis(0, direction, 1);
+            Ok(one.reshape(if count == 1 { vec![] } else { vec![count] }))
+        }
+        _ => Err(node.error(format!("input {at}, a {}, does not fit {} directions", x.ty(), extents.directions))),
+    }
+}
+
 /// Checks the shapes of the input and the weights.
-fn extents<'b>(
-    node: &NodeContext<'_, 'b>,
-    kind: &Kind,
-    x: Wire<'b>,
-    w: Wire<'b>,
-    r: Wire<'b>,
-    directions: usize,
-) -> Result<Extents> {
-    let mismatch = || node.error(format!("the input {} and the weights {} and {} do not match", x.ty(), w.ty(), r.ty()));
+fn extents<'b>(node: &NodeContext<'_, 'b>, kind: &Kind, x: Wire<'b>, [w, r]: [Shape; 2], directions: usize) -> Result<Extents> {
+    let mismatch = || node.error(format!("the input {} and the weights {w} and {r} do not match", x.ty()));
     let &[steps, batch, input] = x.shape().dims() else { return Err(mismatch()) };
-    let &[.., hidden] = r.shape().dims() else { return Err(mismatch()) };
+    let &[.., hidden] = r.dims() else { return Err(mismatch()) };
     let rows = hidden.checked_mul(kind.gates()).ok_or_else(mismatch)?;
-    if w.shape().dims() != [directions, rows, input] || r.shape().dims() != [directions, rows, hidden] {
+    if w.dims() != [directions, rows, input] || r.dims() != [directions, rows, hidden] {
         return Err(mismatch());
     }
     if let Some(size) = node.attributes().int("hidden_size")?
@@ -300,14 +357,14 @@ fn of_shape<'b>(node: &NodeContext<'_, 'b>, index: usize, shape: &[usize]) -> Re
 fn input_shares<'b>(
     kind: &Kind,
     x: Wire<'b>,
-    w: Wire<'b>,
+    w: Matrix<'b>,
     bias: Option<Wire<'b>>,
     coupled: bool,
     extents: &Extents,
 ) -> (Wire<'b>, Option<Wire<'b>>) {
     let &Extents { steps, batch, hidden, input, .. } = extents;
     let rows = kind.gates() * hidden;
-    let mut shares = x.reshape([steps * batch, input]).contract(w, "xi", "gi", "xg").reshape([steps, batch, rows]);
+    let mut shares = w.times(x.reshape([steps * batch, input]), 0, rows).reshape([steps, batch, rows]);
     let mut reset_bias = None;
     if let Some(bias) = bias {
         let (own, mut past) = (bias.slice_axis(0, 0, rows), bias.slice_axis(0, rows, rows));

@@ -1,10 +1,10 @@
 //! Reductions.
 
-use mcc_support::{DType, Result, Shape};
+use mcc_support::{DType, Result};
 
 use super::activation::widened;
 use super::{NodeContext, OpDef};
-use crate::graph::{Op, ReduceFn, UnaryFn, Wire};
+use crate::graph::{Extent, Op, ReduceFn, UnaryFn, Wire};
 
 pub static ALL: &[&OpDef] = &[
     &ARG_MAX, &ARG_MIN, &REDUCE_L1, &REDUCE_L2, &REDUCE_LOG_SUM, &REDUCE_LOG_SUM_EXP, &REDUCE_MAX, &REDUCE_MEAN, &REDUCE_MIN,
@@ -42,10 +42,17 @@ impl Reduction {
     fn sum<'b>(&self, x: Wire<'b>) -> Wire<'b> {
         self.apply(ReduceFn::Sum, x)
     }
+}
 
-    /// Elements that become one.
-    fn count(&self, shape: &Shape) -> f64 {
-        self.axes.iter().map(|&axis| shape[axis] as f64).product()
+/// How many elements there are along some axes, as a scalar of the dtype of `x`.
+pub(super) fn element_count<'b>(x: Wire<'b>, axes: &[usize]) -> Wire<'b> {
+    let extents = x.extents();
+    // A mistake before this one made a scalar of `x`: it is what will be told.
+    let along = axes.iter().filter_map(|&axis| extents.get(axis));
+    let count = along.fold(Extent::from(1i64), |product, extent| &product * extent);
+    match count.known() {
+        Some(count) => x.like(count as f64),
+        None => x.builder().extent_wire(&count).cast(x.dtype()),
     }
 }
 
@@ -72,8 +79,7 @@ reduction!(REDUCE_PROD, "ReduceProd", [1, 11, 13, 18], 18, |x, over| over.apply(
 reduction!(REDUCE_MAX, "ReduceMax", [1, 11, 12, 13, 18, 20], 18, |x, over| extreme(x, |x| over.apply(ReduceFn::Max, x)));
 reduction!(REDUCE_MIN, "ReduceMin", [1, 11, 12, 13, 18, 20], 18, |x, over| extreme(x, |x| over.apply(ReduceFn::Min, x)));
 reduction!(REDUCE_MEAN, "ReduceMean", [1, 11, 13, 18], 18, |x, over| {
-    let count = over.count(&x.shape());
-    if over.axes.is_empty() { x } else { widened_float(x, |x| over.sum(x) / count) }
+    if over.axes.is_empty() { x } else { widened_float(x, |x| over.sum(x) / element_count(x, &over.axes)) }
 });
 reduction!(REDUCE_L1, "ReduceL1", [1, 11, 13, 18], 18, |x, over| over.sum(x.abs()));
 reduction!(REDUCE_L2, "ReduceL2", [1, 11, 13, 18], 18, |x, over| widened(x, |x| over.sum(x * x).sqrt()));

@@ -4,7 +4,7 @@ use mcc_support::tensor::Number;
 use mcc_support::{DType, Result, Shape, Tensor, TensorType};
 
 use super::{NodeContext, OpDef};
-use crate::graph::Wire;
+use crate::graph::{Extent, Wire};
 
 pub static ALL: &[&OpDef] =
     &[&DEPTH_TO_SPACE, &EXPAND, &FLATTEN, &IDENTITY, &RESHAPE, &SPACE_TO_DEPTH, &SQUEEZE, &TILE, &TRANSPOSE, &UNSQUEEZE];
@@ -31,11 +31,47 @@ pub static RESHAPE: OpDef = OpDef {
     shape_inputs: &[1],
     build: |node| {
         let x = node.input(0)?;
-        let wanted = node.constant_ints(1)?;
+        let wanted = node.extents(1)?;
         let allow_zero = node.version() >= 14 && node.attributes().flag("allowzero", false)?;
-        Ok(vec![x.reshape(reshaped(node, &x.shape(), &wanted, allow_zero)?)])
+        let known: Option<Vec<i64>> = wanted.iter().map(Extent::known).collect();
+        match known {
+            Some(wanted) if !x.is_bounded() => Ok(vec![x.reshape(reshaped(node, &x.shape(), &wanted, allow_zero)?)]),
+            _ => Ok(vec![x.reshape_to(&bounded_shape(node, x, &wanted, allow_zero)?)]),
+        }
     },
 };
+
+/// As [`reshaped`], with extents that are known only at run time.
+fn bounded_shape<'b>(node: &NodeContext<'_, 'b>, x: Wire<'b>, wanted: &[Extent], allow_zero: bool) -> Result<Vec<Extent>> {
+    let builder = node.builder();
+    let text = |extents: &[Extent]| extents.iter().map(|extent| builder.extent_text(extent)).collect::<Vec<_>>().join(",");
+    let error = || node.error(format!("{} cannot be reshaped to [{}]", builder.type_text(x), text(wanted)));
+    let (mut rest, mut dims) = (None, Vec::with_capacity(wanted.len()));
+    for (axis, extent) in wanted.iter().enumerate() {
+        dims.push(match extent.known() {
+            Some(0) if !allow_zero => x.extents().get(axis).cloned().ok_or_else(error)?,
+            Some(-1) if rest.is_none() => {
+                rest = Some(axis);
+                Extent::from(1i64)
+            }
+            _ if builder.bounds(extent).0 < 0 => return Err(error()),
+            // A run where it is 0 has no result, rather than a wrong one.
+            _ if builder.bounds(extent).0 == 0 && !allow_zero => {
+                let most = builder.most(extent).saturating_sub(1);
+                builder.require(node.output_name(0), builder.extent_wire(extent) - 1.0, most);
+                extent.clone()
+            }
+            _ => extent.clone(),
+        });
+    }
+    let product = |extents: &[Extent]| extents.iter().fold(Extent::from(1i64), |product, extent| &product * extent);
+    let total = product(&x.extents());
+    if let Some(axis) = rest {
+        dims[axis] = builder.quotient(&total, &product(&dims))?;
+    }
+    let (low, high) = builder.bounds(&(&total - &product(&dims)));
+    if low > 0 || high < 0 { Err(error()) } else { Ok(dims) }
+}
 
 fn reshaped(node: &NodeContext<'_, '_>, shape: &Shape, wanted: &[i64], allow_zero: bool) -> Result<Shape> {
     let error = || node.error(format!("the shape {shape} cannot be reshaped to {wanted:?}"));
@@ -133,13 +169,30 @@ pub static EXPAND: OpDef = OpDef {
     shape_inputs: &[1],
     build: |node| {
         let x = node.input(0)?;
-        let wanted = node.constant_ints(1)?;
+        let wanted = node.extents(1)?;
+        let known: Option<Vec<i64>> = wanted.iter().map(Extent::known).collect();
+        let Some(wanted) = known.filter(|_| !x.is_bounded()) else {
+            return Ok(vec![x.broadcast_to(&expanded(&x.extents(), &wanted))]);
+        };
         let wanted: Shape = wanted.iter().map(|&dim| node.size("the extent", dim)).collect::<Result<_>>()?;
         let shape = x.shape().broadcast(&wanted);
         let shape = shape.ok_or_else(|| node.error(format!("the shape {} cannot be broadcast with {wanted}", x.shape())))?;
         Ok(vec![x.broadcast(shape)])
     },
 };
+
+/// The extents of a result that is broadcast both ways, as far as they agree.
+fn expanded(given: &[Extent], wanted: &[Extent]) -> Vec<Extent> {
+    let rank = given.len().max(wanted.len());
+    let at = |list: &[Extent], axis: usize| {
+        (axis + list.len()).checked_sub(rank).map_or(Extent::from(1i64), |axis| list[axis].clone())
+    };
+    let wider = |axis: usize| {
+        let (own, other) = (at(given, axis), at(wanted, axis));
+        if other == Extent::from(1i64) { own } else { other }
+    };
+    (0..rank).map(wider).collect()
+}
 
 pub static TILE: OpDef = OpDef {
     domain: "",
@@ -148,14 +201,29 @@ pub static TILE: OpDef = OpDef {
     shape_inputs: &[1],
     build: |node| {
         let x = node.input(0)?;
-        let repeats = node.constant_ints(1)?;
+        let repeats = node.extents(1)?;
         if repeats.len() != x.rank() {
             return Err(node.error(format!("{} repeats are given for a tensor of rank {}", repeats.len(), x.rank())));
         }
+        let Some(repeats) = repeats.iter().map(Extent::known).collect::<Option<Vec<i64>>>() else {
+            return Ok(vec![tile_to(x, &repeats)]);
+        };
         let repeats = repeats.iter().map(|&repeat| node.size("the repeat", repeat)).collect::<Result<Vec<_>>>()?;
         tile(node, x, &repeats).map(|wire| vec![wire])
     },
 };
+
+/// As [`tile`], as often as is known only at run time.
+fn tile_to<'b>(x: Wire<'b>, repeats: &[Extent]) -> Wire<'b> {
+    let one = Extent::from(1i64);
+    let (mut split, mut repeated, mut result) = (Vec::new(), Vec::new(), Vec::new());
+    for (extent, repeat) in x.extents().iter().zip(repeats) {
+        split.extend([one.clone(), extent.clone()]);
+        repeated.extend([repeat.clone(), extent.clone()]);
+        result.push(extent * repeat);
+    }
+    x.reshape_to(&split).broadcast_to(&repeated).reshape_to(&result)
+}
 
 fn tile<'b>(node: &NodeContext<'_, 'b>, x: Wire<'b>, repeats: &[usize]) -> Result<Wire<'b>> {
     // Each repeated axis becomes two, of which the first is broadcast.

@@ -1,9 +1,9 @@
 //! Operators that cut tensors, put them together and pad them.
 
-use mcc_support::{Result, Shape};
+use mcc_support::{DType, Result, Shape};
 
 use super::{NodeContext, OpDef};
-use crate::graph::{Op, PadMode, SliceAxis, Wire};
+use crate::graph::{Extent, Op, PadMode, SliceAxis, Wire};
 
 pub static ALL: &[&OpDef] = &[&CENTER_CROP_PAD, &CONCAT, &PAD, &SLICE, &SPLIT];
 
@@ -32,6 +32,7 @@ pub static SPLIT: OpDef = OpDef {
         let axis = node.axis_attribute(0, x.rank())?;
         let sizes = if node.version() < 13 { node.attributes().ints("split")? } else { node.optional_ints(1)? };
         let parts = if node.version() < 18 { None } else { node.attributes().int("num_outputs")? };
+        node.expect_whole(x, [axis])?;
         let extent = x.shape()[axis];
         let sizes = match (sizes, parts) {
             (Some(_), Some(_)) => return Err(node.error("both sizes and attribute 'num_outputs' are given")),
@@ -77,30 +78,87 @@ pub static SLICE: OpDef = OpDef {
         let x = node.input(0)?;
         let attributes = node.attributes();
         let (starts, ends, axes, steps) = if node.version() < 10 {
+            let list = |ints: Vec<i64>| ints.into_iter().map(Extent::from).collect::<Vec<_>>();
             let starts = attributes.required("starts", attributes.ints("starts")?)?;
             let ends = attributes.required("ends", attributes.ints("ends")?)?;
-            (starts, ends, attributes.ints("axes")?, None)
+            (list(starts), list(ends), attributes.ints("axes")?, None)
         } else {
-            (node.constant_ints(1)?, node.constant_ints(2)?, node.optional_ints(3)?, node.optional_ints(4)?)
+            (node.extents(1)?, node.extents(2)?, node.optional_ints(3)?, node.optional_ints(4)?)
         };
         let axes = axes.unwrap_or_else(|| (0..starts.len() as i64).collect());
         let steps = steps.unwrap_or_else(|| vec![1; starts.len()]);
         if [ends.len(), axes.len(), steps.len()] != [starts.len(); 3] {
-            return Err(
-                node.error(format!("the starts {starts:?}, ends {ends:?}, axes {axes:?} and steps {steps:?} do not match"))
-            );
+            return Err(node.error(format!(
+                "{} starts, {} ends, the axes {axes:?} and the steps {steps:?} do not match",
+                starts.len(),
+                ends.len()
+            )));
         }
         let axes = node.axes(&axes, x.rank())?;
-        let mut ranges = whole(&x.shape());
+        let (mut ranges, of) = (whole(&x.shape()), x.axes());
+        let mut bounded = Vec::new();
         for (index, &axis) in axes.iter().enumerate() {
             if steps[index] == 0 {
                 return Err(node.error("a step is 0"));
             }
-            ranges[axis] = range(starts[index], ends[index], steps[index], ranges[axis].count);
+            match (starts[index].known(), ends[index].known()) {
+                (Some(start), Some(end)) if of[axis].is_whole() => {
+                    ranges[axis] = range(start, end, steps[index], ranges[axis].count);
+                }
+                _ => bounded.push((axis, &starts[index], &ends[index], steps[index])),
+            }
         }
-        Ok(vec![x.slice(ranges)])
+        bounded
+            .into_iter()
+            .try_fold(x.slice(ranges), |x, (axis, start, end, step)| bounded_slice(node, x, axis, start, end, step))
+            .map(|wire| vec![wire])
     },
 };
+
+/// As [`range`] where the ends or the extent are known only at run time.
+fn bounded_slice<'b>(
+    node: &NodeContext<'_, 'b>,
+    x: Wire<'b>,
+    axis: usize,
+    start: &Extent,
+    end: &Extent,
+    step: i64,
+) -> Result<Wire<'b>> {
+    let builder = node.builder();
+    let (zero, extent) = (Extent::default(), x.extent(axis));
+    // What is far outside is as good as the end.
+    let place = |place: &Extent| {
+        let limit = builder.most(&extent) as i64 + 1;
+        let place = place.known().map_or_else(|| place.clone(), |known| Extent::from(known.clamp(-limit, limit)));
+        match builder.bounds(&place) {
+            (0.., _) => Ok(place),
+            (_, ..0) => Ok(&place + &extent),
+            _ => Err(node.error(format!("the place {} may be negative or not", builder.extent_text(&place)))),
+        }
+    };
+    // A walk backwards starts at the last element at most, and ends before the first at least.
+    let (low, high) =
+        if step > 0 { (zero.clone(), extent.clone()) } else { (Extent::from(-1i64), &extent - &Extent::from(1i64)) };
+    let within = |place: Extent, low: &Extent| builder.smaller(&builder.larger(&place, low), &high);
+    let passed = end.known().is_some_and(|end| step < 0 && end < -(builder.most(&extent) as i64));
+    let start = within(place(start)?, &zero);
+    let end = if passed { low.clone() } else { within(place(end)?, &low) };
+    let distance = if step > 0 { &end - &start } else { &start - &end };
+    let size = step.checked_abs().ok_or_else(|| node.error("a step is too large"))?;
+    let count = builder.larger(&builder.quotient(&(&distance + &Extent::from(size - 1)), &Extent::from(size))?, &zero);
+    let capacity = builder.most(&count);
+    let known = start.known_size().filter(|&first| {
+        let last = capacity.saturating_sub(1).checked_mul(size as usize).and_then(|reach| reach.checked_add(first));
+        step > 0 && x.axes()[axis].is_prefix() && last.is_some_and(|last| last < x.shape()[axis])
+    });
+    if let Some(first) = known {
+        let mut ranges = whole(&x.shape());
+        ranges[axis] = SliceAxis { start: first, step, count: capacity };
+        return Ok(x.slice(ranges).limited_along(axis, &count));
+    }
+    let place = builder.iota(DType::I64, [capacity], 0) * step as f64 + builder.extent_wire(&start);
+    Ok(x.gather(place.limited(&[count]), axis))
+}
 
 fn whole(shape: &Shape) -> Vec<SliceAxis> {
     shape.iter().map(|&dim| SliceAxis { start: 0, step: 1, count: dim }).collect()
@@ -123,39 +181,37 @@ fn range(start: i64, end: i64, step: i64, extent: usize) -> SliceAxis {
     }
 }
 
-pub static PAD: OpDef = OpDef {
-    domain: "",
-    name: "Pad",
-    since: &[2, 11, 13, 18, 19, 21, 23, 24, 25],
-    shape_inputs: &[1, 3],
-    build: |node| {
-        let x = node.input(0)?;
-        let attributes = node.attributes();
-        let words: &[&str] =
-            if node.version() < 19 { &["constant", "reflect", "edge"] } else { &["constant", "reflect", "edge", "wrap"] };
-        let mode = match attributes.word("mode", words)? {
-            "reflect" => PadMode::Reflect,
-            "edge" => PadMode::Edge,
-            "wrap" => PadMode::Wrap,
-            _ => PadMode::Constant,
-        };
-        let (pads, value) = if node.version() < 11 {
-            (attributes.required("pads", attributes.ints("pads")?)?, x.like(f64::from(attributes.float_or("value", 0.0)?)))
-        } else {
-            (node.constant_ints(1)?, node.optional_scalar(2)?.unwrap_or_else(|| x.like(0.0)))
-        };
-        let axes = if node.version() < 18 { None } else { node.optional_ints(3)? };
-        let axes = axes.map_or_else(|| Ok((0..x.rank()).collect()), |axes| node.axes(&axes, x.rank()))?;
-        if axes.len().checked_mul(2) != Some(pads.len()) {
-            return Err(node.error(format!("{} pads are given for {} axes", pads.len(), axes.len())));
-        }
-        let mut amounts = vec![(0, 0); x.rank()];
-        for (index, &axis) in axes.iter().enumerate() {
-            amounts[axis] = (pads[index], pads[index + axes.len()]);
-        }
-        Ok(vec![pad(node, x, &amounts, mode, value)?])
-    },
-};
+pub static PAD: OpDef =
+    OpDef { domain: "", name: "Pad", since: &[2, 11, 13, 18, 19, 21, 23, 24, 25], shape_inputs: &[1, 3], build: padded };
+
+/// The version in the domain of ONNX Runtime is as version 11 of the standard's.
+pub(super) fn padded<'b>(node: &NodeContext<'_, 'b>) -> Result<Vec<Wire<'b>>> {
+    let version = if node.domain().is_empty() { node.version() } else { 11 };
+    let x = node.input(0)?;
+    let attributes = node.attributes();
+    let words: &[&str] = if version < 19 { &["constant", "reflect", "edge"] } else { &["constant", "reflect", "edge", "wrap"] };
+    let mode = match attributes.word("mode", words)? {
+        "reflect" => PadMode::Reflect,
+        "edge" => PadMode::Edge,
+        "wrap" => PadMode::Wrap,
+        _ => PadMode::Constant,
+    };
+    let (pads, value) = if version < 11 {
+        (attributes.required("pads", attributes.ints("pads")?)?, x.like(f64::from(attributes.float_or("value", 0.0)?)))
+    } else {
+        (node.constant_ints(1)?, node.optional_scalar(2)?.unwrap_or_else(|| x.like(0.0)))
+    };
+    let axes = if version < 18 { None } else { node.optional_ints(3)? };
+    let axes = axes.map_or_else(|| Ok((0..x.rank()).collect()), |axes| node.axes(&axes, x.rank()))?;
+    if axes.len().checked_mul(2) != Some(pads.len()) {
+        return Err(node.error(format!("{} pads are given for {} axes", pads.len(), axes.len())));
+    }
+    let mut amounts = vec![(0, 0); x.rank()];
+    for (index, &axis) in axes.iter().enumerate() {
+        amounts[axis] = (pads[index], pads[index + axes.len()]);
+    }
+    Ok(vec![pad(node, x, &amounts, mode, value)?])
+}
 
 /// Pads each axis; negative amounts crop.
 fn pad<'b>(node: &NodeContext<'_, 'b>, x: Wire<'b>, amounts: &[(i64, i64)], mode: PadMode, value: Wire<'b>) -> Result<Wire<'b>> {

@@ -3,7 +3,7 @@
 use mcc_support::{DType, Result};
 
 use super::{NodeContext, OpDef};
-use crate::graph::{Op, ReduceFn, Wire};
+use crate::graph::{Extent, Op, ReduceFn, Wire};
 
 pub static ALL: &[&OpDef] = &[&TOP_K];
 
@@ -16,30 +16,46 @@ pub static TOP_K: OpDef = OpDef {
     domain: "",
     name: "TopK",
     since: &[1, 10, 11, 24],
-    shape_inputs: &[1],
+    shape_inputs: &[],
     build: |node| {
         let x = node.input(0)?;
         let attributes = node.attributes();
         let axis = node.axis_attribute(-1, x.rank())?;
-        let k = if node.version() < 10 { attributes.required("k", attributes.int("k")?)? } else { node.constant_int(1)? };
-        let k = node.size("the number of elements", k)?;
+        let extent = x.extent(axis);
+        let wanted = if node.version() < 10 {
+            Extent::from(attributes.required("k", attributes.int("k")?)?)
+        } else {
+            wanted(node, node.most_elements(0, x.shape()[axis]))?
+        };
+        let (low, high) = node.builder().bounds(&(&extent - &wanted));
+        if high < 0 || low < 0 && wanted.known().is_some() {
+            let [wanted, extent] = [&wanted, &extent].map(|extent| node.builder().extent_text(extent));
+            return Err(node.error(format!("{wanted} elements are wanted of an axis of extent {extent}")));
+        }
+        let k = node.size("the number of elements", node.builder().bounds(&wanted).1)?;
         let largest = node.version() < 11 || attributes.flag("largest", true)?;
         if node.version() >= 11 {
             // Results that need not be sorted may be.
             attributes.ignore("sorted");
-        }
-        let extent = x.shape()[axis];
-        if k > extent {
-            return Err(node.error(format!("{k} elements are wanted of an axis of extent {extent}")));
         }
         if k == 0 {
             let none = x.slice_axis(axis, 0, 0);
             return Ok(vec![none, none.cast(DType::I64)]);
         }
         let indices = if k <= MAX_ROUNDS { one_by_one(node, x, axis, k, largest) } else { by_rank(node, x, axis, k, largest)? };
+        let indices = if wanted.known().is_some() { indices } else { indices.limited_along(axis, &wanted) };
         Ok(vec![node.builder().add(Op::GatherElements { axis }, &[x, indices]), indices])
     },
 };
+
+/// How many elements input 1 says; where it is not known, no more than `most`.
+fn wanted(node: &NodeContext<'_, '_>, most: usize) -> Result<Extent> {
+    let given = node.optional_scalar(1)?.ok_or_else(|| node.error("the number of elements is missing"))?;
+    match given.elements() {
+        Some(elements) => Ok(elements[0].clone()),
+        None => Ok(node.builder().count(node.output_name(0), given.cast(DType::I64), most, false)),
+    }
+}
 
 fn one_by_one<'b>(node: &NodeContext<'_, 'b>, x: Wire<'b>, axis: usize, k: usize, largest: bool) -> Wire<'b> {
     let builder = node.builder();

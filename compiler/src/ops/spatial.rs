@@ -94,6 +94,10 @@ pub(super) fn slides(node: &NodeContext<'_, '_>, extents: &[usize], kernel: &[us
     let dilations = if dilated { positive(node, "dilations", rank)? } else { vec![1; rank] };
     let pads = pads(node, rank)?;
     let auto_pad = auto_pad(node)?;
+    if matches!(auto_pad, AutoPad::SameUpper | AutoPad::SameLower) {
+        // With a stride, the pads depend on the extent.
+        node.expect_whole(node.input(0)?, (0..rank).filter(|&axis| strides[axis] != 1).map(|axis| axis + 2))?;
+    }
     let slide = |axis: usize| {
         let slide = Slide { kernel: kernel[axis], stride: strides[axis], dilation: dilations[axis], pads: pads[axis] };
         slide.auto_padded(auto_pad, extents[axis])

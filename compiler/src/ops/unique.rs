@@ -2,22 +2,19 @@
 
 use mcc_support::{DType, Result};
 
-use super::OpDef;
-use super::selected::compacted;
+use super::{NodeContext, OpDef};
 use crate::graph::{BinaryFn, Op, ReduceFn, UnaryFn, Wire};
 
 pub static ALL: &[&OpDef] = &[&UNIQUE];
 
-/// The different rows of a matrix. The first `count` entries of `firsts` and `counts` are those of the result's rows.
-pub(super) struct Unique<'b> {
-    /// `i64[rows]`: where each row of the result occurs first.
-    pub firsts: Wire<'b>,
+/// The different rows of a matrix.
+struct Unique<'b> {
+    /// `bool[rows]`: whether a row is the first of those equal to it.
+    is_first: Wire<'b>,
     /// `i64[rows]`: the place of each row of the operand in the result.
-    pub inverse: Wire<'b>,
-    /// `i64[rows]`: how often each row of the result occurs.
-    pub counts: Wire<'b>,
-    /// `i64[]`: rows of the result.
-    pub count: Wire<'b>,
+    inverse: Wire<'b>,
+    /// `bool[rows, rows]`: whether a row of the result (the first axis) is a row of the operand.
+    same: Wire<'b>,
 }
 
 /// NaN is equal to NaN and above all else.
@@ -45,7 +42,7 @@ fn first(x: Wire<'_>, axis: usize) -> Wire<'_> {
 }
 
 /// Of `x [rows, width]`, sorted by their elements from left to right, or in the order in which they occur. There are rows.
-pub(super) fn unique(x: Wire<'_>, sorted: bool) -> Unique<'_> {
+fn unique(x: Wire<'_>, sorted: bool) -> Unique<'_> {
     let builder = x.builder();
     let (rows, width) = (x.shape()[0], x.shape()[1]);
     let (a, b) = (x.reshape([rows, 1, width]), x.reshape([1, rows, width]));
@@ -65,9 +62,7 @@ pub(super) fn unique(x: Wire<'_>, sorted: bool) -> Unique<'_> {
     let earlier = if sorted { before } else { own.reshape([rows, 1]).lt(first_equal.reshape([1, rows])) };
     let inverse = count(earlier.and(is_first.reshape([rows, 1])), 0);
     let place = builder.iota(DType::I64, [rows, 1], 0);
-    let here = place.eq(inverse.reshape([1, rows]));
-    let firsts = if sorted { first(here, 1) } else { compacted(is_first).0 };
-    Unique { firsts, inverse, counts: count(here, 1), count: count(is_first, 0) }
+    Unique { is_first, inverse, same: place.eq(inverse.reshape([1, rows])) }
 }
 
 /// The different elements, or parts along an axis; where each occurs first; the place in the result of each; how often each occurs.
@@ -75,7 +70,7 @@ pub static UNIQUE: OpDef = OpDef {
     domain: "",
     name: "Unique",
     since: &[11],
-    shape_inputs: &[0],
+    shape_inputs: &[],
     build: |node| -> Result<_> {
         let x = node.input(0)?;
         let attributes = node.attributes();
@@ -94,11 +89,19 @@ pub static UNIQUE: OpDef = OpDef {
         let rows = parts.transpose(&order).reshape([extents[axis], extents.count() / extents[axis]]);
         let found = unique(rows, sorted);
         node.builder().check()?;
-        let count = found.count.constant().map(|count| count.number(0).as_i64() as usize).ok_or_else(|| {
-            node.error("the number of different elements is not known when the model is compiled")
-                .help("give the values that it is computed from with `--constant`")
-        })?;
-        let firsts = found.firsts.slice_axis(0, 0, count);
-        Ok(vec![parts.gather(firsts, axis), firsts, found.inverse, found.counts.slice_axis(0, 0, count)])
+        let [firsts, counts] = with_length(node, &found, extents[axis]);
+        Ok(vec![parts.gather(firsts, axis), firsts, found.inverse, counts])
     },
 };
+
+/// Where each row of the result occurs first, and how often it occurs: as long as the run finds.
+fn with_length<'b>(node: &NodeContext<'_, 'b>, found: &Unique<'b>, rows: usize) -> [Wire<'b>; 2] {
+    let number = count(found.is_first, 0);
+    let lists = [first(found.same, 1), count(found.same, 1)];
+    if let Some(known) = number.constant() {
+        return lists.map(|list| list.slice_axis(0, 0, known.number(0).as_i64() as usize));
+    }
+    let most = node.most_elements(0, rows);
+    let length = node.builder().count(node.output_name(0), number, most, most >= rows);
+    lists.map(|list| list.slice_axis(0, 0, most).limited(&[length.clone()]))
+}

@@ -79,6 +79,8 @@ pub struct Options<'a> {
     pub dump: Option<&'a mut dyn FnMut(&'static str, &Graph)>,
     /// One line for each rewrite.
     pub log: Vec<String>,
+    /// Those of `log` that fuel is spent on.
+    pub steps: Vec<String>,
     /// Rewrites and time of each run of a pass.
     pub timings: Vec<(&'static str, u64, Duration)>,
 }
@@ -123,6 +125,7 @@ fn run_pass(graph: Graph, pass: &Pass, options: &mut Options<'_>, rewrites: &mut
     *rewrites += edited.rewrites;
     if !pass.required {
         options.fuel = options.fuel.map(|fuel| fuel - edited.rewrites);
+        options.steps.extend(edited.log.iter().cloned());
     }
     options.log.extend(edited.log);
     if (options.verify || cfg!(debug_assertions))

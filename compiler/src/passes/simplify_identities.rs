@@ -220,13 +220,14 @@ fn is_through_exact(from: DType, through: DType, to: DType) -> bool {
         (from, through) if from.is_float() => through.is_float() && holds_float(from, through),
         (from, through) => from.size_bits() - usize::from(from.is_signed()) <= precision_bits(through),
     };
-    // To an integer, floats saturate and integers keep their low bits.
+    // To an integer, floats saturate (or are truncated to 32 bits first) and integers keep their low bits.
     let is_same_rule = !to.is_integer() || from == DType::Bool || from.is_float() == through.is_float();
     is_held && is_same_rule
 }
 
 fn holds_float(from: DType, through: DType) -> bool {
-    matches!((from, through), (_, DType::F64) | (DType::F16 | DType::BF16, DType::F32)) || from == through
+    let is_wide = |dtype| matches!(dtype, DType::F32 | DType::F64);
+    from == through || through == DType::F64 || through == DType::F32 && !is_wide(from)
 }
 
 /// Integers of so many bits are exact (and in range) in a float type.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
+use mcc_support::tensor::packed_code;
 use mcc_support::{DType, EntityMap, Tensor};
 
 use super::{ALIGN_BYTES, Place};
@@ -45,8 +46,8 @@ fn parts(shape: &[usize], layout: &Layout) -> Vec<Vec<usize>> {
 
 fn copy_element(dtype: DType, from: &[u8], at: usize, into: &mut [u8], to: usize) {
     if dtype.is_packed() {
-        let nibble = from[at / 2] >> (at % 2 * 4) & 15;
-        into[to / 2] |= nibble << (to % 2 * 4);
+        let to = to * dtype.size_bits();
+        into[to / 8] |= packed_code(dtype, from, at) << (to % 8);
     } else {
         let size = dtype.size_bytes();
         into[to * size..][..size].copy_from_slice(&from[at * size..][..size]);

@@ -66,6 +66,8 @@ pub enum Command {
     Bench(BenchArgs),
     /// Name everything that stops a model from being compiled
     Check(CheckArgs),
+    /// Find the rewrite, fusion, layout or schedule step that makes a result wrong
+    Bisect(BisectArgs),
     /// Run passes on a graph in its text form and print the result
     Opt(OptArgs),
     /// List the operators that can be compiled
@@ -114,12 +116,16 @@ pub struct BuildArgs {
     #[arg(long, value_name = "NAME")]
     pub cpu: Option<String>,
     /// Fix the shape of an input. Given again for the same input, for further sets of shapes in the same object, of which a
-    /// run takes the one that fits; what is given once holds in every set
+    /// run takes the one that fits; what is given once holds in every set. An extent may be a range, 1..128: a run is told which
     #[arg(long, value_name = "INPUT=1,3,224,224", value_parser = shape)]
-    pub shape: Vec<(String, Vec<usize>)>,
-    /// Fix the extent of a dimension that the model names; again for further sets, as --shape
-    #[arg(long, value_name = "NAME=EXTENT", value_parser = dim)]
-    pub dim: Vec<(String, usize)>,
+    pub shape: Vec<(String, Vec<Bounds>)>,
+    /// Fix the extent of a dimension that the model names, or its range, 1..128; again for further sets, as --shape
+    #[arg(long, value_name = "NAME=EXTENT|LEAST..MOST", value_parser = dim)]
+    pub dim: Vec<(String, Bounds)>,
+    /// Of a value that is as long as the data say, its greatest length; of one that determines extents, the greatest value of each
+    /// element
+    #[arg(long, value_name = "VALUE=N,…", value_parser = most_elements)]
+    pub max_elements: Vec<(String, Vec<usize>)>,
     /// Make an input a constant: of numbers, as 1 or 0.5,0.5 or of a .npy file
     #[arg(long, value_name = "INPUT=VALUE|FILE.npy", value_parser = pair)]
     pub constant: Vec<(String, String)>,
@@ -209,6 +215,37 @@ pub enum Format {
 }
 
 #[derive(Args, Debug)]
+pub struct BisectArgs {
+    /// The model
+    #[arg(value_name = "MODEL.onnx")]
+    pub model: PathBuf,
+    #[command(flatten)]
+    pub build: BuildArgs,
+    #[command(flatten)]
+    pub compare: CompareArgs,
+}
+
+/// What results are compared with, and where.
+#[derive(Args, Debug)]
+pub struct CompareArgs {
+    /// The value of an input, or an archive with those of all inputs; inputs without one are random
+    #[arg(long, short, value_name = "INPUT=FILE.npy|FILE.npz")]
+    pub input: Vec<String>,
+    /// An archive of what is right, by the names of values or as out_NAME [default: the graph as imported, interpreted]
+    #[arg(long, value_name = "FILE.npz")]
+    pub against: Option<PathBuf>,
+    /// Which form of the model is judged: an interpreter's, or machine code
+    #[arg(long, default_value = "machine")]
+    pub at: Level,
+    /// Largest error that is right, as a part of the largest magnitude of a tensor
+    #[arg(long, default_value_t = 1e-4)]
+    pub tolerance: f64,
+    /// Seed of random inputs
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+}
+
+#[derive(Args, Debug)]
 pub struct OptArgs {
     /// Passes in the order in which they run, or `deployment` or `canonical` for all of a list
     #[arg(long, value_name = "PASS", value_delimiter = ',', required = true)]
@@ -283,6 +320,9 @@ fn print_after(text: &str) -> std::result::Result<PrintAfter, String> {
         .ok_or_else(|| format!("neither a pass nor one of the stages {}, nor all", names()))
 }
 
+/// The least and the greatest extent of a dimension.
+pub type Bounds = (usize, usize);
+
 /// Names may hold an equals sign; values do not.
 fn pair(text: &str) -> std::result::Result<(String, String), String> {
     match text.rsplit_once('=') {
@@ -291,16 +331,32 @@ fn pair(text: &str) -> std::result::Result<(String, String), String> {
     }
 }
 
-fn shape(text: &str) -> std::result::Result<(String, Vec<usize>), String> {
+fn shape(text: &str) -> std::result::Result<(String, Vec<Bounds>), String> {
     let (name, value) = pair(text)?;
     let dims = value.split(',').filter(|_| !value.is_empty());
-    let dims: std::result::Result<Vec<usize>, _> = dims.map(|dim| dim.trim().parse()).collect();
+    let dims: std::result::Result<Vec<Bounds>, _> = dims.map(|dim| bounds(dim.trim())).collect();
     Ok((name, dims.map_err(|error| format!("'{value}' is not a list of extents: {error}"))?))
 }
 
-fn dim(text: &str) -> std::result::Result<(String, usize), String> {
+fn most_elements(text: &str) -> std::result::Result<(String, Vec<usize>), String> {
     let (name, value) = pair(text)?;
-    Ok((name, value.parse().map_err(|error| format!("'{value}' is not an extent: {error}"))?))
+    let most: std::result::Result<Vec<usize>, _> = value.split(',').map(|most| most.trim().parse()).collect();
+    Ok((name, most.map_err(|error| format!("'{value}' is not a list of numbers: {error}"))?))
+}
+
+fn dim(text: &str) -> std::result::Result<(String, Bounds), String> {
+    let (name, value) = pair(text)?;
+    Ok((name, bounds(&value).map_err(|error| format!("'{value}' is not an extent: {error}"))?))
+}
+
+/// An extent, or the least and the greatest one.
+fn bounds(text: &str) -> std::result::Result<Bounds, String> {
+    let number = |text: &str| text.parse::<usize>().map_err(|error| error.to_string());
+    let (least, most) = match text.split_once("..") {
+        Some((least, most)) => (number(least)?, number(most)?),
+        None => (number(text)?, number(text)?),
+    };
+    if least <= most { Ok((least, most)) } else { Err(format!("{least} is more than {most}")) }
 }
 
 impl BuildArgs {
@@ -315,8 +371,15 @@ impl BuildArgs {
         options.files.extend(self.decisions.clone());
         options.files.extend(self.constant.iter().filter(|(_, value)| is_file(value)).map(|(_, file)| PathBuf::from(file)));
         let mut sets = self.shape_sets()?;
-        let ShapeSet { shapes, dims } = sets.remove(0);
-        (options.import.shapes, options.import.dims, options.further_shapes) = (shapes, dims, sets);
+        let (first, ranges) = sets.remove(0);
+        ensure!(
+            sets.is_empty() || ranges.is_empty() && sets.iter().all(|(_, ranges)| ranges.is_empty()),
+            "ranges of extents and several sets of shapes exclude each other"
+        );
+        (options.import.shapes, options.import.dims) = (first.shapes, first.dims);
+        (options.import.ranges, options.import.axis_ranges) = (ranges.dims, ranges.axes);
+        unique("max-elements", &self.max_elements, &mut options.import.max_elements)?;
+        options.further_shapes = sets.into_iter().map(|(set, _)| set).collect();
         if !self.constant.is_empty() {
             let declared: BTreeMap<String, Option<DeclaredType>> = declared_inputs(&Model::open(model)?)?.into_iter().collect();
             let constants = self.constant.iter().map(|(name, value)| {
@@ -338,7 +401,7 @@ impl BuildArgs {
 
 impl BuildArgs {
     /// The sets of shapes, at least one. What is given once holds in each; what is given several times, in one after the other.
-    fn shape_sets(&self) -> Result<Vec<ShapeSet>> {
+    fn shape_sets(&self) -> Result<Vec<(ShapeSet, Ranges)>> {
         let (shapes, dims) = (grouped(&self.shape), grouped(&self.dim));
         let counts = shapes.values().map(Vec::len).chain(dims.values().map(Vec::len));
         let count = counts.max().unwrap_or(1);
@@ -352,9 +415,38 @@ impl BuildArgs {
         for (name, values) in &dims {
             ensure_count(values.len(), count, || wrong("dim", name, values.len()))?;
         }
-        let set = |index| ShapeSet { shapes: at(&shapes, index), dims: at(&dims, index) };
-        Ok((0..count).map(set).collect())
+        Ok((0..count).map(|index| shape_set(at(&shapes, index), at(&dims, index))).collect())
     }
+}
+
+/// Extents that a run is told, as [`ImportOptions`](crate::import::ImportOptions) has them.
+#[derive(Debug, Default)]
+struct Ranges {
+    dims: BTreeMap<String, Bounds>,
+    axes: BTreeMap<(String, usize), Bounds>,
+}
+
+impl Ranges {
+    fn is_empty(&self) -> bool {
+        self.dims.is_empty() && self.axes.is_empty()
+    }
+}
+
+fn shape_set(shapes: BTreeMap<String, Vec<Bounds>>, dims: BTreeMap<String, Bounds>) -> (ShapeSet, Ranges) {
+    let (mut set, mut ranges) = (ShapeSet::default(), Ranges::default());
+    for (name, (least, most)) in dims {
+        if least == most {
+            set.dims.insert(name, most);
+        } else {
+            ranges.dims.insert(name, (least, most));
+        }
+    }
+    for (name, shape) in shapes {
+        let told = shape.iter().enumerate().filter(|(_, (least, most))| least != most);
+        ranges.axes.extend(told.map(|(axis, &bounds)| ((name.clone(), axis), bounds)));
+        set.shapes.insert(name, shape.into_iter().map(|(_, most)| most).collect());
+    }
+    (set, ranges)
 }
 
 /// The values of each name, in the order in which they are given.

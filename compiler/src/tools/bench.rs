@@ -31,7 +31,7 @@ pub fn bench(args: &BenchArgs) -> Result<ExitCode> {
     reporter.finish();
     let mut executable = Executable::load(compilation.linked())?;
     let specialization = inputs::specialization(&compilation, &given)?;
-    let tensors = inputs::complete(inputs::types(specialization), given, 0)?;
+    let tensors = inputs::complete(specialization, given, 0)?;
     let mut binding = executable.bind(&tensors)?;
     finished(executable.run(&mut binding))?;
     if args.worker { work(&mut executable, &mut binding) } else { report(&mut executable, &mut binding, args.seconds) }

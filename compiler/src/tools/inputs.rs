@@ -46,9 +46,10 @@ pub fn from_folder(folder: &Path) -> Result<BTreeMap<String, Tensor>> {
     index.into_iter().map(|entry| Ok((entry.name, npy::read(&folder.join(entry.file))?))).collect()
 }
 
-/// Inputs whose shape the options do not fix have that of the value they are given; but several sets of shapes fix all.
+/// Inputs whose shape the options do not fix have that of the value they are given; but several sets of shapes fix all, and so do
+/// ranges.
 pub fn fix_shapes(given: &BTreeMap<String, Tensor>, options: &mut Options) {
-    if options.further_shapes.is_empty() {
+    if options.further_shapes.is_empty() && options.import.ranges.is_empty() && options.import.axis_ranges.is_empty() {
         for (name, tensor) in given {
             options.import.shapes.entry(name.clone()).or_insert_with(|| tensor.shape().to_vec());
         }
@@ -70,25 +71,24 @@ pub fn specialization<'c>(compilation: &'c Compilation, given: &BTreeMap<String,
 /// Names and types of the inputs.
 pub fn types(specialization: &Specialization) -> impl Iterator<Item = (&str, &TensorType)> {
     let graph = specialization.graph();
-    graph.inputs.iter().map(|(name, value)| (name.as_str(), graph.ty(*value)))
+    graph.tensor_inputs().iter().map(|(name, value)| (name.as_str(), graph.ty(*value)))
 }
 
 /// A value for each input, in order: the one given, or a random one.
-pub fn complete<'a>(
-    inputs: impl IntoIterator<Item = (&'a str, &'a TensorType)>,
-    mut given: BTreeMap<String, Tensor>,
-    seed: u64,
-) -> Result<Vec<Tensor>> {
+///
+/// What a run is told of extents is checked when it runs.
+pub fn complete(specialization: &Specialization, mut given: BTreeMap<String, Tensor>, seed: u64) -> Result<Vec<Tensor>> {
     let mut random = Random::new(seed);
     let mut names = Vec::new();
     let mut tensors = Vec::new();
-    for (name, ty) in inputs {
+    for (name, ty) in types(specialization) {
         let place = |error: Error| error.context(format!("in input '{name}'"));
         let tensor = match given.remove(name) {
             Some(tensor) => npy::as_dtype(tensor, ty.dtype).map_err(place)?,
             None => random_tensor(ty, &mut random),
         };
-        if tensor.ty() != ty {
+        let fits = |(axis, (given, most)): (usize, (&usize, &usize))| given == most || specialization.graph().told(name, axis);
+        if tensor.shape().rank() != ty.rank() || !tensor.shape().iter().zip(ty.shape.iter()).enumerate().all(fits) {
             return Err(place(Error::new(format!("the input is {ty}, given is {}", tensor.ty()))));
         }
         names.push(format!("'{name}'"));

@@ -2,7 +2,9 @@
 
 mod args;
 mod bench;
+pub mod bisect;
 mod check;
+pub mod compare;
 mod compile;
 pub mod exec;
 mod inputs;
@@ -49,6 +51,7 @@ fn run_command(invocation: &Invocation) -> Result<ExitCode> {
         Invocation::Command(Command::Run(args)) => run::run(args),
         Invocation::Command(Command::Bench(args)) => bench::bench(args),
         Invocation::Command(Command::Check(args)) => check::check(args),
+        Invocation::Command(Command::Bisect(args)) => bisect::bisect(args),
         Invocation::Command(Command::Opt(args)) => opt::opt(args),
         Invocation::Command(Command::Ops) => lists::ops(),
         Invocation::Command(Command::Targets) => lists::targets(),

@@ -19,11 +19,7 @@ use super::{inputs, interpret, print};
 
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let mut options = args.build.options(&args.model, "host")?;
-    options.stop_after = match args.at {
-        Level::Graph => Some(Stage::Passes),
-        Level::Loops => Some(Stage::Realize),
-        Level::Kernel | Level::Machine => None,
-    };
+    options.stop_after = last_stage(args.at);
     let given = inputs::from_arguments(&args.input)?;
     inputs::fix_shapes(&given, &mut options);
     let mut reporter = Reporter::new(!args.quiet, Vec::new());
@@ -34,9 +30,9 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     }
     let specialization = inputs::specialization(&compilation, &given)?;
     let graph = specialization.graph();
-    let tensors = inputs::complete(inputs::types(specialization), given, args.seed)?;
+    let tensors = inputs::complete(specialization, given, args.seed)?;
     let outputs = outputs(&compilation, specialization, args.at, &tensors)?;
-    let names: Vec<&str> = graph.outputs.iter().map(|(name, _)| name.as_str()).collect();
+    let names: Vec<&str> = graph.tensor_outputs().iter().map(|(name, _)| name.as_str()).collect();
     if let Some(folder) = &args.output {
         write(folder, &names, &outputs)?;
     }
@@ -48,6 +44,15 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The last stage that a run at a level needs; `None`: all of them.
+pub fn last_stage(level: Level) -> Option<Stage> {
+    match level {
+        Level::Graph => Some(Stage::Passes),
+        Level::Loops => Some(Stage::Realize),
+        Level::Kernel | Level::Machine => None,
+    }
+}
+
 /// The outputs at a level; `specialization` is that of the inputs' shapes.
 pub fn outputs(
     compilation: &Compilation,
@@ -56,11 +61,15 @@ pub fn outputs(
     inputs: &[Tensor],
 ) -> Result<Vec<Tensor>> {
     match level {
-        Level::Graph => graph::interp::run(specialization.graph(), inputs),
+        Level::Graph => {
+            let graph = specialization.graph();
+            graph.contract(inputs, graph::interp::run(graph, &graph.expand(inputs)?)?)
+        }
         Level::Loops => {
-            let (outputs, status) = loops::interp::run_with_status(&specialization.realized().program, inputs)?;
+            let (graph, program) = (specialization.graph(), &specialization.realized().program);
+            let (outputs, status) = loops::interp::run_with_status(program, &graph.expand(inputs)?)?;
             finished(status as i32)?;
-            Ok(outputs)
+            graph.contract(inputs, outputs)
         }
         Level::Kernel => interpret::run(compilation, inputs),
         Level::Machine => {

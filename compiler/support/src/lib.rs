@@ -3,6 +3,7 @@
 pub mod entity;
 pub mod error;
 pub mod random;
+pub mod small_float;
 pub mod sums;
 pub mod tensor;
 pub mod text;
@@ -10,5 +11,6 @@ pub mod types;
 
 pub use entity::{EntityId, EntityMap};
 pub use error::{Error, Result};
+pub use small_float::{SmallFloat, Specials};
 pub use tensor::Tensor;
 pub use types::{DType, Shape, TensorType};

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::types::{DType, Shape, TensorType};
 
-/// A dense row-major value, little-endian, `i4` and `u4` packed two to a byte. Cloning shares the bytes.
+/// A dense row-major value, little-endian, elements of 2 and 4 bits packed into bytes from the lowest bits on. Cloning shares the bytes.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Tensor {
     ty: TensorType,
@@ -73,15 +73,25 @@ impl Tensor {
         assert_eq!(numbers.len(), ty.shape.count(), "elements of a {ty}");
         let mut data = Vec::with_capacity(ty.size_bytes());
         if ty.dtype.is_packed() {
-            for pair in numbers.chunks(2) {
-                let low = pair[0].as_i64() as u8 & 15;
-                let high = pair.get(1).map_or(0, |number| number.as_i64() as u8 & 15);
-                data.push(low | high << 4);
-            }
+            let code = |number: &Number| match ty.dtype.small_float() {
+                Some(format) => format.encode(number.as_f64()),
+                None => number.as_i64() as u8,
+            };
+            let codes: Vec<u8> = numbers.iter().map(code).collect();
+            return Self::from_codes(ty, &codes);
         } else {
             numbers.iter().for_each(|number| number_to_bytes(ty.dtype, *number, &mut data));
         }
         Self { ty, data: data.into() }
+    }
+
+    /// A tensor of a packed type or of one of 8 bits from the bits of its elements, those of each in the low ones of a byte.
+    pub fn from_codes(ty: TensorType, codes: &[u8]) -> Self {
+        let bits = ty.dtype.size_bits();
+        let join = |codes: &[u8]| {
+            codes.iter().rev().fold(0, |byte: u8, code| byte.checked_shl(bits as u32).unwrap_or(0) | code & mask(bits))
+        };
+        Self::new(ty, codes.chunks(8 / bits).map(join).collect::<Vec<u8>>())
     }
 
     pub fn ty(&self) -> &TensorType {
@@ -114,9 +124,12 @@ impl Tensor {
     pub fn number(&self, index: usize) -> Number {
         assert!(index < self.count(), "element {index} of a {}", self.ty);
         if self.ty.dtype.is_packed() {
-            let nibble = self.data[index / 2] >> (index % 2 * 4) & 15;
-            let value = if self.ty.dtype == DType::I4 { i64::from((nibble << 4) as i8 >> 4) } else { i64::from(nibble) };
-            return Number::Int(value);
+            let (code, rest) = (packed_code(self.ty.dtype, &self.data, index), 8 - self.ty.dtype.size_bits());
+            return match self.ty.dtype.small_float() {
+                Some(format) => Number::Float(format.decode(code.into())),
+                None if self.ty.dtype.is_signed() => Number::Int(i64::from((code << rest) as i8 >> rest)),
+                None => Number::Int(code.into()),
+            };
         }
         let size = self.ty.dtype.size_bytes();
         number_from_bytes(self.ty.dtype, &self.data[index * size..][..size])
@@ -139,6 +152,17 @@ impl fmt::Debug for Tensor {
         write!(f, "{} ", self.ty)?;
         f.debug_list().entries(self.numbers().take(16)).finish()
     }
+}
+
+/// A byte with so many low bits set.
+fn mask(bits: usize) -> u8 {
+    ((1u16 << bits) - 1) as u8
+}
+
+/// The bits of element `index` of a packed type.
+pub fn packed_code(dtype: DType, data: &[u8], index: usize) -> u8 {
+    let (bits, at) = (dtype.size_bits(), index * dtype.size_bits());
+    data[at / 8] >> (at % 8) & mask(bits)
 }
 
 /// One element, widened: integers and booleans to 64 bits, floats to f64 (which holds each narrower one exactly).
@@ -194,11 +218,15 @@ pub fn number_from_bytes(dtype: DType, bytes: &[u8]) -> Number {
         DType::BF16 => Number::Float(f64::from(half::bf16::read(bytes))),
         DType::F32 => Number::Float(f64::from(f32::read(bytes))),
         DType::F64 => Number::Float(f64::read(bytes)),
-        DType::I4 | DType::U4 => unreachable!("packed elements have no address"),
+        other => match other.small_float() {
+            Some(format) if !other.is_packed() => Number::Float(format.decode(bytes[0].into())),
+            _ => unreachable!("packed elements have no address"),
+        },
     }
 }
 
-/// Writes one element: floats are rounded once from f64, integers keep their low bits, a bool is whether it differs from 0.
+/// Writes one element: floats are rounded once from f64 (those of 8 bits saturate), integers keep their low bits, a bool is whether
+/// it differs from 0.
 pub fn number_to_bytes(dtype: DType, number: Number, out: &mut Vec<u8>) {
     match dtype {
         DType::Bool => out.push(u8::from(number != Number::Int(0) && number.as_f64() != 0.0)),
@@ -214,7 +242,10 @@ pub fn number_to_bytes(dtype: DType, number: Number, out: &mut Vec<u8>) {
         DType::BF16 => half::bf16::from_f32(rounded_to_odd(number.as_f64())).write(out),
         DType::F32 => (number.as_f64() as f32).write(out),
         DType::F64 => number.as_f64().write(out),
-        DType::I4 | DType::U4 => unreachable!("packed elements have no address"),
+        other => match other.small_float() {
+            Some(format) if !other.is_packed() => out.push(format.encode(number.as_f64())),
+            _ => unreachable!("packed elements have no address"),
+        },
     }
 }
 

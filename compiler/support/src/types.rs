@@ -3,10 +3,12 @@
 use std::fmt;
 use std::ops::Deref;
 
-/// The element type of a tensor. Names in text are the lower-case ones: `f32`, `bf16`, `i4`.
+/// The element type of a tensor. Names in text are the lower-case ones: `f32`, `bf16`, `f8e4m3fn`, `i4`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DType {
     Bool,
+    I2,
+    U2,
     I4,
     U4,
     I8,
@@ -17,6 +19,12 @@ pub enum DType {
     U32,
     I64,
     U64,
+    F4E2M1,
+    F8E4M3FN,
+    F8E4M3FNUZ,
+    F8E5M2,
+    F8E5M2FNUZ,
+    F8E8M0,
     F16,
     BF16,
     F32,
@@ -24,8 +32,10 @@ pub enum DType {
 }
 
 impl DType {
-    pub const ALL: [DType; 15] = [
+    pub const ALL: [DType; 23] = [
         DType::Bool,
+        DType::I2,
+        DType::U2,
         DType::I4,
         DType::U4,
         DType::I8,
@@ -36,6 +46,12 @@ impl DType {
         DType::U32,
         DType::I64,
         DType::U64,
+        DType::F4E2M1,
+        DType::F8E4M3FN,
+        DType::F8E4M3FNUZ,
+        DType::F8E5M2,
+        DType::F8E5M2FNUZ,
+        DType::F8E8M0,
         DType::F16,
         DType::BF16,
         DType::F32,
@@ -45,6 +61,8 @@ impl DType {
     pub fn name(self) -> &'static str {
         match self {
             DType::Bool => "bool",
+            DType::I2 => "i2",
+            DType::U2 => "u2",
             DType::I4 => "i4",
             DType::U4 => "u4",
             DType::I8 => "i8",
@@ -55,6 +73,12 @@ impl DType {
             DType::U32 => "u32",
             DType::I64 => "i64",
             DType::U64 => "u64",
+            DType::F4E2M1 => "f4e2m1",
+            DType::F8E4M3FN => "f8e4m3fn",
+            DType::F8E4M3FNUZ => "f8e4m3fnuz",
+            DType::F8E5M2 => "f8e5m2",
+            DType::F8E5M2FNUZ => "f8e5m2fnuz",
+            DType::F8E8M0 => "f8e8m0",
             DType::F16 => "f16",
             DType::BF16 => "bf16",
             DType::F32 => "f32",
@@ -66,12 +90,14 @@ impl DType {
         DType::ALL.into_iter().find(|dtype| dtype.name() == name)
     }
 
-    /// Width of an element in a dense tensor; a `bool` is a byte that holds 0 or 1, `i4` and `u4` are packed two to a byte,
-    /// the first in the low half.
+    /// Width of an element in a dense tensor; a `bool` is a byte that holds 0 or 1, elements of 2 and 4 bits are packed, four or
+    /// two to a byte, the first in the lowest bits.
     pub fn size_bits(self) -> usize {
         match self {
-            DType::I4 | DType::U4 => 4,
+            DType::I2 | DType::U2 => 2,
+            DType::I4 | DType::U4 | DType::F4E2M1 => 4,
             DType::Bool | DType::I8 | DType::U8 => 8,
+            DType::F8E4M3FN | DType::F8E4M3FNUZ | DType::F8E5M2 | DType::F8E5M2FNUZ | DType::F8E8M0 => 8,
             DType::I16 | DType::U16 | DType::F16 | DType::BF16 => 16,
             DType::I32 | DType::U32 | DType::F32 => 32,
             DType::I64 | DType::U64 | DType::F64 => 64,
@@ -89,11 +115,16 @@ impl DType {
     }
 
     pub fn is_float(self) -> bool {
-        matches!(self, DType::F16 | DType::BF16 | DType::F32 | DType::F64)
+        matches!(self, DType::F16 | DType::BF16 | DType::F32 | DType::F64) || self.small_float().is_some()
+    }
+
+    /// Whether there is arithmetic on the elements. Those of packed types and of 8-bit floats move and are converted, no more.
+    pub fn is_computed_with(self) -> bool {
+        self != DType::Bool && !self.is_packed() && self.small_float().is_none()
     }
 
     pub fn is_signed(self) -> bool {
-        self.is_float() || matches!(self, DType::I4 | DType::I8 | DType::I16 | DType::I32 | DType::I64)
+        self.is_float() || matches!(self, DType::I2 | DType::I4 | DType::I8 | DType::I16 | DType::I32 | DType::I64)
     }
 
     /// Integers of any width and sign; not `bool`.

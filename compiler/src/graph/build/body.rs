@@ -3,9 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use mcc_support::{DType, EntityMap, Result, Shape, Tensor, TensorType};
+use mcc_support::{DType, EntityMap, Result, Shape, Tensor, TensorType, ensure};
 
 use super::{Builder, Wire};
+use crate::graph::axes::Axis;
 use crate::graph::{Def, Graph, If, Loop, Node, NodeId, Op, Value, ValueId};
 
 /// What one round of a loop computes.
@@ -55,10 +56,22 @@ impl Builder {
         self.check()?;
         let mark = self.node_count();
         let round = self.define(TensorType::new(DType::I64, Shape::scalar()), Def::Input);
-        let carried: Vec<Wire<'b>> = initial.iter().map(|wire| self.define(wire.ty(), Def::Input)).collect();
+        self.name_extent("round", round, limit.saturating_sub(1));
+        let carried: Vec<Wire<'b>> =
+            initial.iter().map(|wire| self.with_axes(self.define(wire.ty(), Def::Input), wire.axes())).collect();
         let built = body(round, &carried).and_then(|built| self.check().map(|()| built));
-        let nodes = self.take_nodes(mark);
+        let (nodes, checked) = self.take_checked(mark);
+        ensure!(!checked, "a size that a loop finds in its rounds is not known to be in bounds");
         let Round { go: goes_on, next, elements } = built?;
+        for (next, initial) in next.iter().zip(initial) {
+            ensure!(
+                next.axes() == initial.axes(),
+                "a value carried by a loop starts as {} and goes on as {}",
+                self.type_text(*initial),
+                self.type_text(*next)
+            );
+        }
+        self.check_extents(&nodes, [round].iter().chain(&carried), &elements)?;
         let inputs: Vec<ValueId> = [round].iter().chain(&carried).map(|wire| wire.value).collect();
         let outputs: Vec<ValueId> = [goes_on].iter().chain(&next).chain(&elements).map(|wire| wire.value).collect();
         let captured = self.captures(&nodes, &inputs, &outputs);
@@ -70,7 +83,12 @@ impl Builder {
         self.check()?;
         let stacks = results.split_off(1 + initial.len());
         let rounds = results.remove(0);
-        Ok(Repeated { rounds, carried: results, stacks })
+        let carried = results.into_iter().zip(initial).map(|(result, initial)| self.with_axes(result, initial.axes())).collect();
+        let stack = |(stack, element): (Wire<'b>, &Wire<'b>)| {
+            self.with_axes(stack, [Axis::whole(limit)].into_iter().chain(element.axes()).collect())
+        };
+        let stacks = stacks.into_iter().zip(&elements).map(stack).collect();
+        Ok(Repeated { rounds, carried, stacks })
     }
 
     /// A loop of at most so many rounds, round by round: what it carries may change its type. `None` where it depends on data whether
@@ -126,25 +144,59 @@ impl Builder {
             self.check()?;
             let mark = self.node_count();
             let built = build(taken).and_then(|built| self.check().map(|()| built));
-            let nodes = self.take_nodes(mark);
-            Ok((nodes, built?.into_iter().map(|wire| wire.value).collect::<Vec<_>>()))
+            let (nodes, checked) = self.take_checked(mark);
+            ensure!(!checked, "a size that a branch finds is not known to be in bounds");
+            let built = built?;
+            self.check_extents(&nodes, [].iter(), &built)?;
+            let axes = built.iter().map(|wire| wire.axes()).collect::<Vec<_>>();
+            Ok((nodes, built.into_iter().map(|wire| wire.value).collect::<Vec<_>>(), axes))
         };
         let (then, otherwise) = (side(true)?, side(false)?);
+        ensure!(then.2 == otherwise.2, "the branches compute values of different extents, which are known only at run time");
         let mut captured = self.captures(&then.0, &[], &then.1);
         let seen: BTreeSet<ValueId> = captured.iter().copied().collect();
         captured.extend(self.captures(&otherwise.0, &[], &otherwise.1).into_iter().filter(|value| !seen.contains(value)));
-        let graph = |(nodes, outputs): &(Nodes, Vec<ValueId>)| self.assemble(nodes, captured.iter(), outputs);
+        let graph = |(nodes, outputs, _): &(Nodes, Vec<ValueId>, _)| self.assemble(nodes, captured.iter(), outputs);
         let op = Op::If(Box::new(If { then: graph(&then), otherwise: graph(&otherwise) }));
         let operands: Vec<Wire<'b>> = [cond].into_iter().chain(captured.iter().map(|&value| self.wire(value))).collect();
         let results = self.add_all(op, &operands);
         self.check()?;
-        Ok(results)
+        Ok(results.into_iter().zip(then.2).map(|(result, axes)| self.with_axes(result, axes)).collect())
     }
 
     /// Takes the nodes out of the graph that were added since there were so many.
     fn take_nodes(&self, mark: usize) -> Nodes {
-        let nodes = &mut self.state.borrow_mut().graph.nodes;
-        (mark..nodes.len()).map(|at| NodeId(at as u32)).filter_map(|id| nodes[id].take()).collect()
+        self.take_checked(mark).0
+    }
+
+    /// The same, and whether one of them is to end runs.
+    fn take_checked(&self, mark: usize) -> (Nodes, bool) {
+        let nodes: Nodes = {
+            let nodes = &mut self.state.borrow_mut().graph.nodes;
+            (mark..nodes.len()).map(|at| NodeId(at as u32)).filter_map(|id| nodes[id].take()).collect()
+        };
+        let checked = self.forget_wires(&nodes.iter().flat_map(|node| &node.results).copied().collect());
+        (nodes, checked)
+    }
+
+    /// That no extent of these values is computed in the body.
+    fn check_extents<'w, 'b: 'w>(
+        &self,
+        nodes: &Nodes,
+        inputs: impl Iterator<Item = &'w Wire<'b>>,
+        values: &[Wire<'b>],
+    ) -> Result<()> {
+        let inside: BTreeSet<ValueId> =
+            nodes.iter().flat_map(|node| &node.results).copied().chain(inputs.map(|wire| wire.value)).collect();
+        for value in values {
+            let symbols = value.extents().iter().flat_map(|extent| self.symbols(extent)).collect::<Vec<_>>();
+            ensure!(
+                !symbols.iter().any(|symbol| inside.contains(symbol)),
+                "how large {} is depends on what is computed in a loop or branch",
+                self.type_text(*value)
+            );
+        }
+        Ok(())
     }
 
     /// Values that these outputs are computed from and that are neither inputs of the body, constants nor computed in it, in the order

@@ -1,6 +1,6 @@
 //! Elements of tensors as the numbers that the interpreter computes with.
 
-use mcc_support::tensor::Number;
+use mcc_support::tensor::{Number, packed_code};
 use mcc_support::{DType, Tensor, TensorType};
 
 /// What sums, products and extremes are computed in: f64 for floats, i128 (which holds each) for integers; i64, which wraps as
@@ -113,7 +113,7 @@ impl Num for i64 {
 /// The elements as bytes with the number of bytes of each: packed ones are spread, one to a byte.
 pub fn cells(tensor: &Tensor) -> (Vec<u8>, usize) {
     if tensor.dtype().is_packed() {
-        return (tensor.numbers().map(|number| number.as_i64() as u8 & 15).collect(), 1);
+        return ((0..tensor.count()).map(|index| packed_code(tensor.dtype(), tensor.data(), index)).collect(), 1);
     }
     (tensor.data().to_vec(), tensor.dtype().size_bytes())
 }
@@ -121,7 +121,7 @@ pub fn cells(tensor: &Tensor) -> (Vec<u8>, usize) {
 /// A tensor from what [`cells`] gives.
 pub fn from_cells(ty: TensorType, cells: Vec<u8>) -> Tensor {
     if ty.dtype.is_packed() {
-        return Tensor::from_numbers(ty, cells.into_iter().map(|cell| Number::Int(i64::from(cell))));
+        return Tensor::from_codes(ty, &cells);
     }
     Tensor::new(ty, cells)
 }

@@ -9,6 +9,7 @@ use mcc_support::{DType, Error, Result, Shape, Tensor, TensorType, bail, ensure}
 
 use super::attributes::{self, Attributes};
 use crate::graph::build::MAX_VALUE_BYTES;
+use crate::graph::lengths::{Length, Lengths, Symbol};
 use crate::graph::{Def, Graph, Node, Op, Origin, Value, ValueId, interp};
 
 /// Reads one graph. Values get ids in the order in which the text names them first.
@@ -40,18 +41,46 @@ impl Parser<'_> {
         self.lexer.expect_word("graph")?;
         self.graph.name = self.lexer.string()?;
         self.lexer.expect("{")?;
+        let (mut dims, mut counts, mut checks) = (Vec::new(), Vec::new(), Vec::new());
         while !self.lexer.eat("}")? {
             if self.lexer.eat_word("input")? {
                 self.input()?;
             } else if self.lexer.eat_word("constant")? {
                 self.constant()?;
+            } else if self.lexer.eat_word("dim")? {
+                let value = self.define()?;
+                let name = self.lexer.string()?;
+                self.graph.values[value].ty = self.ty()?;
+                let symbol = self.symbol(name.clone())?;
+                self.graph.values[value].origin = self.origin()?;
+                self.graph.lengths.dims.push(symbol);
+                dims.push((name, value));
+            } else if self.lexer.eat_word("count")? {
+                let value = self.operand()?;
+                let name = self.lexer.string()?;
+                let symbol = self.symbol(name.clone())?;
+                self.graph.lengths.counts.push(symbol);
+                counts.push((name, value));
+            } else if self.lexer.eat_word("check")? {
+                let value = self.operand()?;
+                let name = self.lexer.string()?;
+                let symbol = self.symbol(name.clone())?;
+                self.graph.lengths.checks.push(symbol);
+                checks.push((name, value));
             } else if self.lexer.eat_word("output")? {
                 let value = self.operand()?;
                 let name = self.lexer.string()?;
+                let lengths = self.lengths()?;
+                self.graph.lengths.outputs.push(lengths);
                 self.graph.outputs.push((name, value));
             } else {
                 self.node()?;
             }
+        }
+        self.graph.inputs.extend(dims);
+        self.graph.outputs.extend(counts.into_iter().chain(checks));
+        if !self.graph.lengths.any() {
+            self.graph.lengths = Lengths::default();
         }
         if let Some((name, _)) = self.names.iter().find(|(_, (_, defined))| !defined) {
             bail!("%{name} is used but not defined");
@@ -88,6 +117,8 @@ impl Parser<'_> {
         let value = self.define()?;
         let name = self.lexer.string()?;
         self.graph.values[value].ty = self.ty()?;
+        let lengths = self.lengths()?;
+        self.graph.lengths.inputs.push(lengths);
         self.graph.values[value].origin = self.origin()?;
         self.graph.inputs.push((name, value));
         Ok(())
@@ -162,6 +193,38 @@ impl Parser<'_> {
         let ty = TensorType::new(dtype, dims);
         let bounded = ty.checked_size_bytes().is_some_and(|size| size <= MAX_VALUE_BYTES);
         if bounded { Ok(ty) } else { Err(error_at(line, format!("a {ty} is too large"))) }
+    }
+
+    /// `at 1 to 128`
+    fn symbol(&mut self, name: String) -> Result<Symbol> {
+        self.lexer.expect_word("at")?;
+        let min = self.lexer.int()?;
+        self.lexer.expect_word("to")?;
+        Ok(Symbol { name, min, max: self.lexer.int()? })
+    }
+
+    /// `lengths [-, dim 0]`, or nothing.
+    fn lengths(&mut self) -> Result<Vec<Option<Length>>> {
+        let mut lengths = Vec::new();
+        if !self.lexer.eat_word("lengths")? {
+            return Ok(lengths);
+        }
+        self.lexer.expect("[")?;
+        while !self.lexer.eat("]")? {
+            lengths.push(if self.lexer.eat("-")? {
+                None
+            } else if self.lexer.eat_word("dim")? {
+                Some(Length::Dim(self.lexer.int()?))
+            } else {
+                self.lexer.expect_word("count")?;
+                Some(Length::Count(self.lexer.int()?))
+            });
+            if !self.lexer.eat(",")? {
+                self.lexer.expect("]")?;
+                break;
+            }
+        }
+        Ok(lengths)
     }
 
     fn origin(&mut self) -> Result<Origin> {

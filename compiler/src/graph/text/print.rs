@@ -8,6 +8,7 @@ use mcc_support::{DType, Tensor};
 use sha2::{Digest, Sha256};
 
 use super::attributes;
+use crate::graph::lengths::{Length, Symbol};
 use crate::graph::{Def, Graph, Origin, ValueId};
 
 /// Constants of more elements are not listed.
@@ -32,9 +33,15 @@ impl fmt::Display for Graph {
 fn print(graph: &Graph, full: bool, depth: usize, out: &mut dyn Write) -> fmt::Result {
     let indent = " ".repeat(2 * depth + 2);
     writeln!(out, "graph {} {{", quote(&graph.name))?;
-    for (name, value) in &graph.inputs {
+    let lengths = &graph.lengths;
+    for (place, (name, value)) in graph.tensor_inputs().iter().enumerate() {
+        let (lengths, origin) = (lengths_text(&lengths.inputs, place), origin(&graph.values[*value].origin));
+        writeln!(out, "{indent}input {value} {} : {}{lengths}{origin}", quote(name), graph.ty(*value))?;
+    }
+    for (symbol, (_, value)) in lengths.dims.iter().zip(&graph.inputs[graph.tensor_inputs().len()..]) {
         let origin = origin(&graph.values[*value].origin);
-        writeln!(out, "{indent}input {value} {} : {}{origin}", quote(name), graph.ty(*value))?;
+        let Symbol { name, min, max } = symbol;
+        writeln!(out, "{indent}dim {value} {} : {} at {min} to {max}{origin}", quote(name), graph.ty(*value))?;
     }
     let mut printed = vec![false; graph.values.len()];
     let mut constant = |value: ValueId, out: &mut dyn Write| match &graph.values[value].def {
@@ -59,11 +66,27 @@ fn print(graph: &Graph, full: bool, depth: usize, out: &mut dyn Write) -> fmt::R
         }
         out.write_char('\n')?;
     }
-    for (name, value) in &graph.outputs {
+    for (place, (name, value)) in graph.tensor_outputs().iter().enumerate() {
         constant(*value, out)?;
-        writeln!(out, "{indent}output {value} {}", quote(name))?;
+        writeln!(out, "{indent}output {value} {}{}", quote(name), lengths_text(&lengths.outputs, place))?;
+    }
+    let kinds = lengths.counts.iter().map(|count| ("count", count)).chain(lengths.checks.iter().map(|check| ("check", check)));
+    for ((kind, symbol), (_, value)) in kinds.zip(&graph.outputs[graph.tensor_outputs().len()..]) {
+        constant(*value, out)?;
+        writeln!(out, "{indent}{kind} {value} {} at {} to {}", quote(&symbol.name), symbol.min, symbol.max)?;
     }
     write!(out, "{}}}", &indent[2..])
+}
+
+/// ` lengths [-, dim 0]`, where an extent is known only at run time.
+fn lengths_text(list: &[Vec<Option<Length>>], place: usize) -> String {
+    let Some(lengths) = list.get(place).filter(|lengths| !lengths.is_empty()) else { return String::new() };
+    let text = |length: &Option<Length>| match length {
+        None => "-".to_string(),
+        Some(Length::Dim(dim)) => format!("dim {dim}"),
+        Some(Length::Count(count)) => format!("count {count}"),
+    };
+    format!(" lengths [{}]", lengths.iter().map(text).collect::<Vec<_>>().join(", "))
 }
 
 fn origin(origin: &Origin) -> String {

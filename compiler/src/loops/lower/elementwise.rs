@@ -2,8 +2,8 @@
 
 use mcc_support::{DType, TensorType};
 
+use super::Operand;
 use super::nest::Nest;
-use super::{Operand, unpacked};
 use crate::graph::{BinaryFn, Op, UnaryFn};
 use crate::loops::expr::ExprId;
 use crate::loops::scalar::{self, Function};
@@ -20,17 +20,37 @@ pub fn value(
         Op::Unary(function) => Function::Unary(*function),
         Op::Binary(function) => Function::Binary(*function),
         Op::Select => Function::Select,
-        Op::Cast(to) | Op::Bitcast(to) if to.is_packed() => {
+        Op::Cast(to) if to.is_packed() || dtype(0).is_packed() => {
             let x = broadcast(nest, &operands[0]);
-            return Some(scalar::narrow(nest.exprs(), *to, x));
+            return Some(convert(nest, dtype(0), *to, x));
         }
         Op::Cast(to) => Function::Cast(*to),
-        Op::Bitcast(to) => Function::Bitcast(if dtype(0).is_packed() { unpacked(*to) } else { *to }),
+        Op::Bitcast(to) if to.is_packed() => {
+            let x = broadcast(nest, &operands[0]);
+            return Some(scalar::reinterpret(nest.exprs(), *to, x));
+        }
+        Op::Bitcast(to) => Function::Bitcast(*to),
         Op::BatchNorm { epsilon } => return Some(batch_norm(nest, *epsilon, operands, result.dtype)),
         _ => return None,
     };
     let values: Vec<ExprId> = operands.iter().map(|operand| broadcast(nest, operand)).collect();
     Some(function.build(nest.exprs(), &values))
+}
+
+/// A conversion from or to a packed dtype; both are held in their carriers.
+fn convert(nest: &mut Nest, from: DType, to: DType, x: ExprId) -> ExprId {
+    let exprs = nest.exprs();
+    match (from.is_packed(), to.is_packed()) {
+        _ if from == to => x,
+        (true, false) => scalar::widen(exprs, from, to, x),
+        (false, _) => scalar::narrow(exprs, to, x),
+        (true, true) => {
+            // One whose numbers both hold.
+            let between = if from.is_float() { DType::F32 } else { exprs.dtype(x) };
+            let number = scalar::widen(exprs, from, between, x);
+            scalar::narrow(exprs, to, number)
+        }
+    }
 }
 
 /// The element of an operand that is broadcast to the result.

@@ -65,12 +65,12 @@ const F: DType = DType::F32;
 #[test]
 fn elementwise_ops() {
     for dtype in DType::ALL {
-        if !dtype.is_packed() && dtype != DType::Bool {
+        if dtype.is_computed_with() {
             one(Op::Binary(BinaryFn::Add), &[(dtype, &[2, 3]), (dtype, &[3])]);
             one(Op::Binary(BinaryFn::Max), &[(dtype, &[2, 1, 3]), (dtype, &[4, 1])]);
             one(Op::Binary(BinaryFn::Le), &[(dtype, &[]), (dtype, &[0, 2])]);
         }
-        if dtype.is_float() {
+        if dtype.is_float() && dtype.is_computed_with() {
             one(Op::Unary(UnaryFn::Tanh), &[(dtype, &[7])]);
             one(
                 Op::BatchNorm { epsilon: 30.0 },
@@ -85,12 +85,15 @@ fn elementwise_ops() {
         }
     }
     one(Op::Bitcast(DType::F32), &[(DType::I32, &[3])]);
-    one(Op::Bitcast(DType::U4), &[(DType::I4, &[3])]);
+    for (from, to) in [(DType::I4, DType::U4), (DType::F4E2M1, DType::I4), (DType::U4, DType::F4E2M1), (DType::U2, DType::I2)] {
+        one(Op::Bitcast(to), &[(from, &[9])]);
+    }
+    one(Op::Bitcast(DType::F8E5M2), &[(DType::U8, &[5])]);
 }
 
 #[test]
 fn movement_ops() {
-    for dtype in [F, DType::Bool, DType::I4, DType::BF16] {
+    for dtype in [F, DType::Bool, DType::I4, DType::U2, DType::F8E4M3FN, DType::BF16] {
         one(Op::Transpose(vec![2, 0, 1]), &[(dtype, &[2, 3, 4])]);
         for (from, to) in [
             (vec![2, 12, 5], vec![2, 3, 4, 5]),
@@ -166,7 +169,7 @@ fn reductions() {
         dilations: dilations.into(),
         pads: pads.into(),
     };
-    let numbers = DType::ALL.into_iter().filter(|dtype| !dtype.is_packed() && *dtype != DType::Bool);
+    let numbers = DType::ALL.into_iter().filter(|dtype| dtype.is_computed_with());
     for dtype in numbers {
         for kind in [ReduceFn::Sum, ReduceFn::Prod, ReduceFn::Max, ReduceFn::Min] {
             one(Op::Reduce { kind, axes: vec![0, 2] }, &[(dtype, &[2, 3, 4])]);

@@ -1,8 +1,9 @@
-//! Conversions between dtypes, by the primitive ones of `primitive::is_cast` and by bits. Floats of 16 bits are converted exactly, with one
-//! rounding to nearest even, NaN, infinities and subnormals included.
+//! Conversions between dtypes, by the primitive ones of `primitive::is_cast` and by bits. Floats of 16 bits and less are converted
+//! exactly, with one rounding to nearest even, NaN, infinities and subnormals included.
 
-use mcc_support::DType;
+use mcc_support::{DType, SmallFloat, Specials};
 
+use super::carrier;
 use super::value::Value;
 use crate::loops::primitive::is_cast;
 
@@ -11,20 +12,23 @@ pub fn convert(x: Value<'_>, to: DType) -> Value<'_> {
     let from = x.dtype();
     match (from, to) {
         _ if from == to => x,
+        _ if from.is_packed() => widen(x.cast(carrier(from)), from, to),
+        _ if to.is_packed() => narrow(x, to).cast(to),
         _ if is_cast(from, to) => x.cast(to),
-        (DType::I4, _) => convert(x.cast(DType::I8), to),
-        (DType::U4, _) => convert(x.cast(DType::U8), to),
-        (DType::Bool, _) if !to.is_packed() => from_bool(x, to),
+        (DType::Bool, _) => from_bool(x, to),
+        (_, DType::Bool) if from.is_integer() => x.ne(0),
         (DType::F16, _) => convert(half_to_single(x), to),
         (DType::BF16, _) => convert(brain_to_single(x), to),
-        (_, DType::I4 | DType::U4) => narrow(x, to).cast(to),
-        (_, DType::Bool) if from.is_float() => x.ne(0.0),
-        (_, DType::Bool) => x.ne(0),
-        (_, DType::F16) => single_to_half(single_to_odd(x)),
-        (_, DType::BF16) => single_to_brain(single_to_odd(x)),
-        // Integers of 8 and 16 bits.
-        _ if from.is_float() => saturate(x.cast(DType::I32), to),
-        _ => x.cast(DType::I32).cast(to),
+        (_, DType::Bool) if from.small_float().is_none() => x.ne(0.0),
+        (_, DType::F16) if from.small_float().is_none() => single_to_half(single_to_odd(x)),
+        (_, DType::BF16) if from.small_float().is_none() => single_to_brain(single_to_odd(x)),
+        _ => match (from.small_float(), to.small_float()) {
+            (Some(format), _) => convert(small_to_single(x.bitcast(DType::U8), format), to),
+            (None, Some(format)) => single_to_small(single_to_odd(x), format).bitcast(to),
+            // Integers of 8 and 16 bits.
+            _ if from.is_float() => saturate(x.cast(DType::I32), to),
+            _ => x.cast(DType::I32).cast(to),
+        },
     }
 }
 
@@ -34,13 +38,11 @@ fn from_bool(x: Value<'_>, to: DType) -> Value<'_> {
         DType::BF16 => 0x3f80,
         DType::F32 => u64::from(1f32.to_bits()),
         DType::F64 => 1f64.to_bits(),
-        _ => 1,
+        _ => to.small_float().map_or(1, |format| format.encode(1.0).into()),
     };
-    if matches!(to, DType::F16 | DType::BF16) {
-        let bits = x.then(x.bits_of(DType::U16, one), x.bits_of(DType::U16, 0));
-        return bits.bitcast(to);
-    }
-    x.then(x.bits_of(to, one), x.bits_of(to, 0))
+    let held = carrier(to);
+    let bits = x.then(x.bits_of(held, one), x.bits_of(held, 0));
+    if held == to { bits } else { bits.bitcast(to) }
 }
 
 /// An `i32` to a narrower integer type, saturating.
@@ -49,18 +51,90 @@ fn saturate(x: Value<'_>, to: DType) -> Value<'_> {
     x.max(least as i64).min(most as i64).cast(to)
 }
 
-/// To four bits, held in a byte: saturating from floats, otherwise the low ones.
+/// To a packed dtype, held in a byte: integers keep their low bits, also those that floats are truncated to.
 pub fn narrow(x: Value<'_>, to: DType) -> Value<'_> {
-    let byte = if to == DType::I4 { DType::I8 } else { DType::U8 };
-    if x.dtype() == DType::Bool {
-        return from_bool(x, byte);
+    let (from, byte) = (x.dtype(), carrier(to));
+    if let Some(format) = to.small_float() {
+        let single = if is_cast(from, DType::F32) { single_to_odd(x) } else { convert(x, DType::F32) };
+        return single_to_small(single, format);
     }
-    if x.dtype().is_float() {
-        let (least, most) = to.integer_range();
-        return convert(x, DType::I32).max(least as i64).min(most as i64).cast(byte);
+    match from {
+        DType::Bool => from_bool(x, byte),
+        _ if from.is_float() => low_bits(convert(x, DType::I32), to),
+        _ => low_bits(x, to),
     }
-    let low = convert(x, byte);
-    if to == DType::I4 { low.shl(4).shr(4) } else { low.and(15) }
+}
+
+/// The low bits of an integer as those of a packed dtype, held in a byte.
+pub fn low_bits(x: Value<'_>, to: DType) -> Value<'_> {
+    let (byte, rest) = (x.cast(carrier(to)), 8 - to.size_bits() as i64);
+    if carrier(to).is_signed() { byte.shl(rest).shr(rest) } else { byte.and(0xff >> rest) }
+}
+
+/// From a packed dtype, held in a byte.
+pub fn widen(x: Value<'_>, from: DType, to: DType) -> Value<'_> {
+    match from.small_float() {
+        Some(format) => convert(small_to_single(x, format), to),
+        None => convert(x, to),
+    }
+}
+
+/// The code of a small float, in a byte, as the number.
+fn small_to_single(code: Value<'_>, format: SmallFloat) -> Value<'_> {
+    let bits = code.cast(DType::U32);
+    let magnitude = bits.and(i64::from(format.magnitude_mask()));
+    let mut number = magnitude.shl(23 - i64::from(format.mantissa_bits));
+    let nan = bits.like(0x7fc0_0000);
+    if format.is_scale() {
+        // The first one is no normal f32.
+        number = magnitude.eq(0).then(bits.like(0x40_0000), number);
+        return magnitude.gt(i64::from(format.greatest_code())).then(nan, number).bitcast(DType::F32);
+    }
+    let normal = number + i64::from((127 - format.bias) << 23);
+    let least = normal.like(i64::from((128 - format.bias) << 23)).bitcast(DType::F32);
+    let subnormal = ((normal + (1 << 23)).bitcast(DType::F32) - least).bitcast(DType::U32);
+    let finite = number.lt(1 << 23).then(subnormal, normal);
+    let signed = finite.or(bits.and(i64::from(format.sign_mask())).shl(31 - i64::from(format.magnitude_bits())));
+    let is_finite = magnitude.le(i64::from(format.greatest_code()));
+    let result = match format.specials {
+        Specials::LastExponent => {
+            let infinity = magnitude.eq(i64::from(format.greatest_code()) + 1);
+            is_finite.then(signed, infinity.then(signed.or(0x7f80_0000), nan))
+        }
+        Specials::LastCode => is_finite.then(signed, signed.or(0x7fc0_0000)),
+        Specials::NegativeZero => bits.eq(i64::from(format.sign_mask())).then(nan, signed),
+        Specials::None => signed,
+    };
+    result.bitcast(DType::F32)
+}
+
+/// The code, in a byte, that a small float rounds to, as [`SmallFloat::encode`] says, except that infinity becomes the greatest
+/// finite number always.
+fn single_to_small(x: Value<'_>, format: SmallFloat) -> Value<'_> {
+    let bits = x.bitcast(DType::U32);
+    let magnitude = bits.and(0x7fff_ffff);
+    let (nan, nan_is_signed) = format.nan_code();
+    let is_nan = magnitude.gt(0x7f80_0000);
+    if format.is_scale() {
+        // Up to the next power of two; an f32 has one subnormal that is in range.
+        let up = magnitude.le(0x40_0000).then(bits.like(0), (magnitude + 0x7f_ffff).shr(23));
+        let code = up.min(i64::from(format.greatest_code()));
+        return is_nan.then(bits.like(i64::from(nan)), code).cast(DType::U8);
+    }
+    let dropped = 23 - i64::from(format.mantissa_bits);
+    let bounded = magnitude.min(i64::from((format.greatest() as f32).to_bits()));
+    let odd = bounded.shr(dropped).and(1);
+    let rounding = (1 << (dropped - 1)) - 1;
+    let normal = (bounded + (rounding - i64::from((127 - format.bias) << 23)) + odd).shr(dropped);
+    // A number that has the least subnormal as its last digit, so that adding it rounds to that.
+    let digit = bits.like((i64::from(128 - format.bias) + dropped) << 23);
+    let subnormal = (bounded.bitcast(DType::F32) + digit.bitcast(DType::F32)).bitcast(DType::U32) - digit;
+    let code = bounded.lt(i64::from((128 - format.bias) << 23)).then(subnormal, normal);
+    let sign = bits.shr(31 - i64::from(format.magnitude_bits())).and(i64::from(format.sign_mask()));
+    let signed = code.or(sign);
+    let signed = if format.specials == Specials::NegativeZero { code.eq(0).then(code, signed) } else { signed };
+    let nan = if nan_is_signed { sign.or(i64::from(nan)) } else { bits.like(i64::from(nan)) };
+    is_nan.then(nan, signed).cast(DType::U8)
 }
 
 /// A number to f32 such that a later rounding to 16 bits gives what one rounding of the number would: where f32 does not hold it,

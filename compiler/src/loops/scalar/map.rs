@@ -1,6 +1,7 @@
 //! Scalar functions of whole tensors: the expression is made into a list of steps over registers, and each step runs over a chunk
 //! of elements.
 
+use mcc_support::tensor::packed_code;
 use mcc_support::{DType, Tensor, TensorType};
 
 use crate::graph::op::{BinaryFn, UnaryFn};
@@ -186,11 +187,7 @@ impl<'t> Input<'t> {
 pub fn read(tensor: &Tensor, start: usize, out: &mut [u64]) {
     let data = tensor.data();
     match tensor.dtype().size_bits() {
-        4 => {
-            for (at, out) in (start..).zip(out) {
-                *out = u64::from(data[at / 2] >> (at % 2 * 4) & 15);
-            }
-        }
+        2 | 4 => out.iter_mut().zip(start..).for_each(|(out, at)| *out = packed_code(tensor.dtype(), data, at).into()),
         8 => out.iter_mut().zip(&data[start..]).for_each(|(out, &byte)| *out = u64::from(byte)),
         16 => out.iter_mut().zip(data[start * 2..].chunks_exact(2)).for_each(|(out, bytes)| {
             *out = u64::from(u16::from_le_bytes([bytes[0], bytes[1]]));
@@ -204,10 +201,13 @@ pub fn read(tensor: &Tensor, start: usize, out: &mut [u64]) {
     }
 }
 
-/// Appends the bits of elements; chunks of a packed dtype but the last have an even length.
+/// Appends the bits of elements; chunks of a packed dtype but the last fill whole bytes.
 pub fn write(dtype: DType, values: &[u64], data: &mut Vec<u8>) {
     match dtype.size_bits() {
-        4 => data.extend(values.chunks(2).map(|pair| pair[0] as u8 & 15 | (pair.get(1).copied().unwrap_or(0) as u8) << 4)),
+        bits @ (2 | 4) => {
+            let byte = |values: &[u64]| values.iter().rev().fold(0, |byte, &value| byte << bits | value as u8);
+            data.extend(values.chunks(8 / bits).map(byte));
+        }
         8 => data.extend(values.iter().map(|&value| value as u8)),
         16 => values.iter().for_each(|&value| data.extend((value as u16).to_le_bytes())),
         32 => values.iter().for_each(|&value| data.extend((value as u32).to_le_bytes())),

@@ -256,7 +256,7 @@ fn constant(dtype: DType, bits: u64) -> String {
             let value = f64::from_bits(bits);
             if value.is_finite() { Some(format!("{value:?}")) } else { None }
         }
-        DType::F16 | DType::BF16 => None,
+        float if float.is_float() => None,
         integer => Some(crate::loops::primitive::integer(integer, bits).to_string()),
     };
     match (dtype, decimal) {

@@ -61,6 +61,11 @@ fn typed_fields_and_raw_bytes_agree() {
         (ints(DataType::Bfloat16, &[2], &bits(bf16_bits)), DType::BF16, vec![Number::Float(1.5), Number::Float(-2.0)]),
         (ints(DataType::Int4, &[3], &[0x7f, 0x08]), DType::I4, vec![int(-1), int(7), int(-8)]),
         (ints(DataType::Uint4, &[3], &[0x7f, 0xf8]), DType::U4, vec![int(15), int(7), int(8)]),
+        (ints(DataType::Int2, &[5], &[0b01_11_10_00, 0b1111]), DType::I2, [0, -2, -1, 1, -1].map(int).to_vec()),
+        (ints(DataType::Uint2, &[2], &[0b1001]), DType::U2, vec![int(1), int(2)]),
+        (ints(DataType::Float4E2M1, &[3], &[0x72, 0xf9]), DType::F4E2M1, [1.0, 6.0, -0.5].map(Number::Float).to_vec()),
+        (ints(DataType::Float8E4M3FN, &[2], &[0x7e, -2]), DType::F8E4M3FN, [448.0, -448.0].map(Number::Float).to_vec()),
+        (ints(DataType::Float8E8M0, &[1], &[126]), DType::F8E8M0, vec![Number::Float(0.5)]),
         (ints(DataType::Int32, &[], &[9]), DType::I32, vec![int(9)]),
         (ints(DataType::Int32, &[2, 0, 3], &[]), DType::I32, vec![]),
     ];
@@ -121,9 +126,9 @@ fn contradictions_are_refused() {
         (segment, &["'w'", "segments"]),
         (place, &["'w'", "location 7"]),
         (typed(DataType::String, &[1], |p| p.string_data = vec!["a".into()]), &["'w'", "type string"]),
-        (raw(DataType::Float8E4M3FN, &[1], vec![0]), &["'w'", "float8e4m3fn"]),
+        (ints(DataType::Float8E4M3FN, &[1], &[256]), &["'w'", "256", "f8e4m3fn"]),
         (raw(DataType::Complex64, &[1], vec![0; 8]), &["'w'", "complex64"]),
-        (raw(DataType::Uint2, &[4], vec![0]), &["'w'", "uint2"]),
+        (raw(DataType::Uint2, &[5], vec![0]), &["'w'", "1 bytes", "2"]),
         (raw(DataType::Undefined, &[1], vec![0]), &["'w'", "no element type"]),
         (TensorProto { data_type: Some(99), ..floats("w", &[1], &[1.0]) }, &["'w'", "99"]),
     ];

@@ -42,33 +42,29 @@ pub static BINARIZER: OpDef = OpDef {
 };
 
 /// Puts the features of several operands beside each other.
-pub static FEATURE_VECTORIZER: OpDef = OpDef {
-    domain: DOMAIN,
-    name: "FeatureVectorizer",
-    since: &[1],
-    shape_inputs: &[],
-    build: |node| {
-        let inputs = node.inputs_from(0)?;
-        let counts = node.attributes().required("inputdimensions", node.attributes().ints("inputdimensions")?)?;
-        if inputs.is_empty() || counts.len() != inputs.len() {
-            return Err(node.error(format!("{} counts of features are given for {} operands", counts.len(), inputs.len())));
-        }
-        let part = |(x, count): (Wire<'_>, i64)| {
-            let count = node.size("the count of features", count)?;
-            let x = match *x.shape().dims() {
-                [features] => x.reshape([1, features]),
-                [_, _] => x,
-                _ => return Err(node.error(format!("an operand must have rank 1 or 2, not {}", x.ty()))),
-            };
-            let given = x.shape()[1];
-            let x = x.cast(DType::F32).slice_axis(1, 0, given.min(count));
-            Ok(x.pad(&[(0, 0), (0, count.saturating_sub(given))], x.like(0.0)).value)
+pub static FEATURE_VECTORIZER: OpDef =
+    OpDef { domain: DOMAIN, name: "FeatureVectorizer", since: &[1], shape_inputs: &[], build: feature_vectorizer };
+
+fn feature_vectorizer<'b>(node: &NodeContext<'_, 'b>) -> Result<Vec<Wire<'b>>> {
+    let inputs = node.inputs_from(0)?;
+    let counts = node.attributes().required("inputdimensions", node.attributes().ints("inputdimensions")?)?;
+    if inputs.is_empty() || counts.len() != inputs.len() {
+        return Err(node.error(format!("{} counts of features are given for {} operands", counts.len(), inputs.len())));
+    }
+    let part = |(x, count): (Wire<'b>, i64)| {
+        let count = node.size("the count of features", count)?;
+        let x = match *x.shape().dims() {
+            [features] => x.reshape([1, features]),
+            [_, _] => x,
+            _ => return Err(node.error(format!("an operand must have rank 1 or 2, not {}", x.ty()))),
         };
-        let parts: Vec<_> = inputs.into_iter().zip(counts).map(part).collect::<Result<_>>()?;
-        let builder = node.builder();
-        Ok(vec![builder.concat(&parts.into_iter().map(|value| builder.wire(value)).collect::<Vec<_>>(), 1)])
-    },
-};
+        let given = x.shape()[1];
+        let x = x.cast(DType::F32).slice_axis(1, 0, given.min(count));
+        Ok(x.pad(&[(0, 0), (0, count.saturating_sub(given))], x.like(0.0)))
+    };
+    let parts = inputs.into_iter().zip(counts).map(part).collect::<Result<Vec<_>>>()?;
+    Ok(vec![node.builder().concat(&parts, 1)])
+}
 
 /// Puts one value for all, or one for each feature, in the place of a value that stands for a missing one.
 pub static IMPUTER: OpDef = OpDef {

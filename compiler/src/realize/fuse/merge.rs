@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use mcc_support::{DType, Result, TensorType, bail, ensure};
+use mcc_support::{Result, TensorType, bail, ensure};
 
 use super::inline::{in_range, joined};
 use super::rewrite::{Copier, Load, Stored, fresh_axis, shell};
@@ -141,9 +141,9 @@ impl Fuser {
         }
         let left: Vec<usize> = (0..old.ty.rank()).filter(|dim| outer.iter().all(|(other, _)| other != dim)).collect();
         let inside = |kernel: &Kernel| sites::loads(kernel).into_iter().all(|load| is_inside(kernel, load, buffer));
-        let scalar = left.iter().all(|&dim| old.ty.shape[dim] == 1) && inside(from) && inside(to);
+        let single = left.iter().all(|&dim| old.ty.shape[dim] == 1) && inside(from) && inside(to);
         // A variable holds what operations take.
-        if scalar && !matches!(old.ty.dtype, DType::F16 | DType::BF16) {
+        if single && scalar::carrier(old.ty.dtype) == old.ty.dtype {
             return Ok(Between::Var(kernel.var(old.ty.dtype), left));
         }
         let shape: Vec<usize> = left.iter().map(|&dim| old.ty.shape[dim]).collect();
