@@ -4,7 +4,7 @@ use mcc_support::{DType, Result, Shape};
 
 use super::selected::places_of;
 use super::{NodeContext, OpDef};
-use crate::graph::{BinaryFn, Op, ReduceFn, Round, Wire};
+use crate::graph::{BinaryFn, Extent, Op, ReduceFn, Round, Wire};
 
 pub static ALL: &[&OpDef] = &[&NON_MAX_SUPPRESSION];
 
@@ -79,8 +79,8 @@ fn suppressed<'b>(node: &NodeContext<'_, 'b>, corners: Wire<'b>, scores: Wire<'b
     let chosen = places_of(node, there, node.most_elements(0, capacity));
     let class = chosen / run as f64;
     let columns = [class / classes as f64, class.binary(BinaryFn::Rem, class.like(classes as f64)), places.gather(chosen, 0)];
-    let count = chosen.shape()[0];
-    Ok(builder.concat(&columns.map(|column| column.reshape([count, 1])), 1))
+    let shape = [chosen.extent(0), Extent::from(1i64)];
+    Ok(builder.concat(&columns.map(|column| column.reshape_to(&shape)), 1))
 }
 
 fn any<'b>(x: Wire<'b>, axes: &[usize]) -> Wire<'b> {
