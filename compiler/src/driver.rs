@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use mcc_kernel::{Code, Facts, Target};
 use mcc_runtime::ARENA_ALIGN;
+use mcc_support::error::NodeRef;
 use mcc_support::{Error, Result, Shape, bug, ensure};
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -18,7 +19,7 @@ use crate::emit::manifest::hex;
 use crate::emit::{self, BufferPlace, CompiledKernel, CompiledModel, DimRange, Linked, Port, Staged};
 use crate::graph::lengths::{Length, Lengths};
 use crate::graph::{self, Graph};
-use crate::import::{self, ImportOptions, WarningKind};
+use crate::import::{self, ImportOptions, Imported, NamedValue, WarningKind};
 use crate::loops::regions::Item;
 use crate::loops::{self, BufferId, Program, RegionKind};
 use crate::onnx::Model;
@@ -81,6 +82,8 @@ pub struct Options {
     pub further_shapes: Vec<ShapeSet>,
     /// Rewrites of the graph, fusions, layouts and schedule steps that are done, in this order, for each set of shapes; `None`: all.
     pub fuel: Option<u64>,
+    /// Every value that is stored keeps its place to the end of a run, so that it can be looked at.
+    pub keep_values: bool,
     /// Verify after each stage; builds with debug assertions always do.
     pub verify: bool,
     /// Taken in place of those that would be made; one for each set of shapes where there are several.
@@ -101,6 +104,7 @@ impl Options {
             import: ImportOptions::default(),
             further_shapes: Vec::new(),
             fuel: None,
+            keep_values: false,
             verify: false,
             decisions: Vec::new(),
             files: Vec::new(),
@@ -126,6 +130,7 @@ impl Options {
                 self.further_shapes.iter().map(|set| json!({ "shapes": set.shapes, "dims": set.dims })).collect::<Vec<_>>(),
             "constants": constants.collect::<serde_json::Map<_, _>>(),
             "fuel": self.fuel,
+            "keep_values": self.keep_values,
             "decisions": (!self.decisions.is_empty()).then(|| hex(&Sha256::digest(json!(self.decisions).to_string()))),
         })
     }
@@ -186,6 +191,8 @@ pub struct Compilation {
 /// What the stages made for one set of shapes.
 #[derive(Default)]
 pub struct Specialization {
+    /// The outputs of the model's nodes, in their order.
+    pub values: Vec<Value>,
     /// One line for each rewrite of the graph.
     pub rewrites: Vec<String>,
     /// Those that fuel is spent on.
@@ -198,6 +205,23 @@ pub struct Specialization {
     realized: Option<Realized>,
     kernels: Vec<codegen::Compiled>,
     codes: Vec<Code>,
+}
+
+/// An output of a node of the model, and what became of it.
+#[derive(Clone, Debug)]
+pub struct Value {
+    pub name: String,
+    pub node: NodeRef,
+    /// In the graph as it is now; `None` where passes did away with it.
+    pub id: Option<graph::ValueId>,
+    /// In the lowered program, where it is stored.
+    pub buffer: Option<String>,
+}
+
+impl Value {
+    fn new(named: NamedValue) -> Self {
+        Self { name: named.name, node: named.node, id: Some(named.value), buffer: None }
+    }
 }
 
 impl std::fmt::Debug for Compilation {
@@ -298,12 +322,14 @@ impl Compilation {
         let imports = options.imports(&self.name);
         for (index, import) in imports.iter().enumerate() {
             let place = |error: Error| if index > 0 { error.context(format!("in set {} of shapes", index + 1)) } else { error };
-            let (graph, warnings) = import::import(self.model(), import).map_err(place)?;
+            let first = |errors: Vec<Error>| place(errors.into_iter().next().expect("a failure has an error"));
+            let Imported { graph, warnings, values } = import::import_named(self.model(), import).map_err(first)?;
             // What does not change results is for those who ask.
             let warnings = warnings.iter().filter(|warning| warning.kind != WarningKind::Dropped).map(ToString::to_string);
             let new: Vec<String> = warnings.filter(|warning| !self.warnings.contains(warning)).collect();
             self.warnings.extend(new);
-            self.specializations.push(Specialization { graph: Some(graph), ..Specialization::default() });
+            let values = values.into_iter().map(Value::new).collect();
+            self.specializations.push(Specialization { values, graph: Some(graph), ..Specialization::default() });
         }
         self.extents = self.compare_shapes()?;
         Ok(())
@@ -317,18 +343,27 @@ impl Compilation {
                 fuel: options.fuel,
                 verify: options.verify,
                 dump: Some(&mut dump),
+                tracked: specialization.values.iter().map(|value| value.id).collect(),
                 ..passes::Options::default()
             };
             specialization.graph = Some(passes::run(graph, passes::DEPLOYMENT, &mut pass_options));
             specialization.rewrites = pass_options.log;
             specialization.passes_steps = pass_options.steps;
             specialization.fuel = pass_options.fuel;
+            for (value, id) in specialization.values.iter_mut().zip(pass_options.tracked) {
+                value.id = id;
+            }
         }
     }
 
     fn lower(&mut self) {
         for specialization in &mut self.specializations {
-            specialization.program = Some(loops::lower::lower(specialization.graph()));
+            let (program, places) = loops::lower::lower_with_places(specialization.graph());
+            for value in &mut specialization.values {
+                let buffer = value.id.and_then(|id| places[id]);
+                value.buffer = buffer.map(|buffer| program.buffers[buffer].name.clone());
+            }
+            specialization.program = Some(program);
         }
     }
 
@@ -352,10 +387,10 @@ impl Compilation {
         Ok(())
     }
 
-    fn realize(&mut self) -> Result<()> {
+    fn realize(&mut self, options: &Options) -> Result<()> {
         let programs: Vec<(&Program, &Decisions)> =
             self.specializations.iter().map(|one| (one.program(), one.decisions())).collect();
-        let realized = realize::realize_all(&programs)?;
+        let realized = realize::realize_all(&programs, options.keep_values)?;
         let vector_bits = self.facts().vector_bytes as usize * 8;
         for kernel in realized.iter().flat_map(|realized| &realized.program.kernels) {
             for axis in kernel.axes.values().filter(|axis| axis.mode == loops::AxisMode::Vector) {
@@ -503,7 +538,7 @@ impl Compilation {
                 Stage::Passes => self.run_passes(options, observer),
                 Stage::Lower => self.lower(),
                 Stage::Decide => self.decide(options)?,
-                Stage::Realize => self.realize()?,
+                Stage::Realize => self.realize(options)?,
                 Stage::Codegen => self.codegen(),
                 Stage::Target => self.target(),
                 Stage::Emit => self.emit()?,
