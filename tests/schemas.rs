@@ -62,8 +62,8 @@ fn every_operator_and_version_is_there() {
 
 /// The schema that is in force in an opset.
 fn in_force<'s>(schemas: &'s [Schema], name: &str, opset: i64) -> &'s Schema {
-    let of_name = schemas.iter().filter(|schema| schema.name == name && schema.since <= opset);
-    of_name.last().unwrap_or_else(|| panic!("{name} is not in opset {opset}"))
+    let mut of_name = schemas.iter().filter(|schema| schema.name == name && schema.since <= opset);
+    of_name.next_back().unwrap_or_else(|| panic!("{name} is not in opset {opset}"))
 }
 
 /// The names among `values` whose formal parameter is of the type `variable`.

@@ -103,5 +103,5 @@ fn with_length<'b>(node: &NodeContext<'_, 'b>, found: &Unique<'b>, rows: usize) 
     }
     let most = node.most_elements(0, rows);
     let length = node.builder().count(node.output_name(0), number, most, most >= rows);
-    lists.map(|list| list.slice_axis(0, 0, most).limited(&[length.clone()]))
+    lists.map(|list| list.slice_axis(0, 0, most).limited(std::slice::from_ref(&length)))
 }
