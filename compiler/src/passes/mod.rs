@@ -107,7 +107,7 @@ pub fn run(mut graph: Graph, list: &[&Pass], options: &mut Options<'_>) -> Graph
                 bug!("passes find no end after {rewrites} rewrites, the last of them\n{last}");
             }
         }
-        // Values of this graph are not looked for in those inside.
+        // Bodies have values of their own.
         let tracked = std::mem::take(&mut options.tracked);
         for node in graph.nodes.iter_mut().filter_map(|(_, node)| node.as_mut()) {
             for body in node.op.bodies_mut() {
