@@ -21,8 +21,12 @@ use mcc_tests::machine::Machine;
 use mcc_tests::random_graph::{Config, RandomGraph, check_close, random_graph, random_inputs, tolerance};
 use tempfile::TempDir;
 
-/// Seeds of the graphs that one run of the tests takes.
-const SEEDS: std::ops::Range<u64> = 0..250;
+/// Seeds of the graphs that one run of the tests takes: 500, or those of `MCC_SEEDS=FIRST..END`.
+fn seeds() -> std::ops::Range<u64> {
+    let Ok(text) = std::env::var("MCC_SEEDS") else { return 0..500 };
+    let (first, end) = text.split_once("..").expect("MCC_SEEDS is FIRST..END");
+    first.parse().expect("a number")..end.parse().expect("a number")
+}
 
 fn options(target: &str, name: &str) -> Options {
     Options { target: target.into(), name: Some(name.into()), ..Options::new("random.onnx") }
@@ -132,7 +136,7 @@ fn compile(graph: &Graph, options: &Options, seed: u64) -> Compilation {
 
 /// Runs a check on every seed, then fails with all those that failed.
 fn for_each_seed(check: impl Fn(u64) + std::panic::RefUnwindSafe) {
-    let failed: Vec<u64> = SEEDS.filter(|&seed| std::panic::catch_unwind(|| check(seed)).is_err()).collect();
+    let failed: Vec<u64> = seeds().filter(|&seed| std::panic::catch_unwind(|| check(seed)).is_err()).collect();
     assert!(failed.is_empty(), "seeds that failed: {failed:?}");
 }
 
@@ -193,7 +197,7 @@ fn every_level_agrees(built: Built, seed: u64) {
 fn linked_programs_compute_the_same(machine: Machine, cpu: Option<&str>, strict: bool) {
     let folder = TempDir::new().expect("a temporary folder");
     let (mut names, mut objects, mut records, mut cases) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for seed in SEEDS {
+    for seed in seeds() {
         let Built { random, inputs, want } = built(seed);
         let name = format!("random{seed}");
         let target = if strict { "aarch64-none" } else { machine.target() };
