@@ -22,6 +22,7 @@
 
 mod elementwise;
 mod movement;
+mod needed;
 mod nest;
 mod product;
 mod reduce;
@@ -33,7 +34,7 @@ use std::collections::BTreeSet;
 use mcc_support::{DType, EntityMap, TensorType};
 
 use super::expr::{Expr, ExprId, Exprs};
-use super::{Buffer, BufferId, Kernel, Program, Role, scalar};
+use super::{Buffer, BufferId, Kernel, Needed, Program, Role, scalar};
 use crate::graph::{Def, Graph, Node, Op, Origin, ValueId};
 use nest::Nest;
 
@@ -53,6 +54,7 @@ pub fn lower(graph: &Graph) -> Program {
         lowering.node(graph.node(id));
     }
     lowering.copies();
+    lowering.needed();
     lowering.program
 }
 
@@ -130,6 +132,24 @@ impl Lowering<'_> {
             let source = self.source(value);
             let ty = self.program.buffers[buffer].ty.clone();
             self.copy(source, buffer, &ty, "copy", &self.graph.values[value].origin);
+        }
+    }
+
+    /// States which elements of buffers nobody needs.
+    fn needed(&mut self) {
+        let needed = needed::needed(self.graph);
+        let outputs = self.graph.outputs.iter().zip(&self.program.outputs).map(|((_, value), (_, buffer))| (*value, *buffer));
+        let values = self.buffers.iter().filter_map(|(value, buffer)| Some((value, (*buffer)?)));
+        let mut list: Vec<(ValueId, BufferId)> = values.collect();
+        // A value that is an output more than once has a buffer for each.
+        list.extend(outputs);
+        for (value, buffer) in list {
+            let Buffer { name, ty, role } = &self.program.buffers[buffer];
+            let limits = &needed[value];
+            if matches!(role, Role::Temporary | Role::Output(_)) && limits.iter().any(Option::is_some) {
+                let needed = Needed { shape: ty.shape.to_vec(), limits: limits.clone() };
+                self.program.needed.insert(name.clone(), needed);
+            }
         }
     }
 

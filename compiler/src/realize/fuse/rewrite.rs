@@ -207,6 +207,7 @@ pub fn compact(program: &Program) -> Program {
         inputs: program.inputs.iter().map(renumbered).collect(),
         outputs: program.outputs.iter().map(renumbered).collect(),
         buffers,
+        needed: program.needed.clone(),
     }
 }
 
