@@ -1,24 +1,25 @@
 //! The stages, in order. Nothing else knows the order, and a stage sees nothing but what the one before it made.
 
+mod options;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use mcc_kernel::{Code, Facts, Target};
 use mcc_runtime::ARENA_ALIGN;
+use mcc_support::error::NodeRef;
 use mcc_support::{Error, Result, Shape, bug, ensure};
-use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use crate::codegen;
 use crate::decide;
 use crate::decisions::Decisions;
 use crate::emit::extents::Extents;
-use crate::emit::manifest::hex;
 use crate::emit::{self, BufferPlace, CompiledKernel, CompiledModel, DimRange, Linked, Port, Staged};
 use crate::graph::lengths::{Length, Lengths};
 use crate::graph::{self, Graph};
-use crate::import::{self, ImportOptions, WarningKind};
+use crate::import::{self, Imported, NamedValue, WarningKind};
 use crate::loops::{self, BufferId, Program};
 use crate::onnx::Model;
 use crate::parallel;
@@ -26,6 +27,8 @@ use crate::passes;
 use crate::plan::{self, Place};
 use crate::realize::{self, Realized};
 use crate::targets::{self, Machine};
+
+pub use options::{Options, ShapeSet};
 
 macro_rules! stages {
     ($($(#[$doc:meta])* $stage:ident = $name:literal,)*) => {
@@ -66,88 +69,6 @@ stages! {
     Emit = "emit",
 }
 
-/// All that a compile depends on.
-#[derive(Clone, Debug)]
-pub struct Options {
-    pub model: PathBuf,
-    /// As `--target` and `--cpu` spell them; without a CPU, the default one of the target.
-    pub target: String,
-    pub cpu: Option<String>,
-    /// Prefix of the symbols; made from the name of the file where it is not given.
-    pub name: Option<String>,
-    pub import: ImportOptions,
-    /// Further sets of shapes beside those of `import`: the object is for each of them.
-    pub further_shapes: Vec<ShapeSet>,
-    /// Rewrites of the graph, fusions, layouts and schedule steps that are done, in this order, for each set of shapes; `None`: all.
-    pub fuel: Option<u64>,
-    /// Verify after each stage; builds with debug assertions always do.
-    pub verify: bool,
-    /// Taken in place of those that would be made; one for each set of shapes where there are several.
-    pub decisions: Vec<Decisions>,
-    /// Files that the constants and decisions were read from: the result depends on them too.
-    pub files: Vec<PathBuf>,
-    pub stop_after: Option<Stage>,
-}
-
-impl Options {
-    /// For this machine, with everything at its default.
-    pub fn new(model: impl Into<PathBuf>) -> Self {
-        Self {
-            model: model.into(),
-            target: "host".to_string(),
-            cpu: None,
-            name: None,
-            import: ImportOptions::default(),
-            further_shapes: Vec::new(),
-            fuel: None,
-            verify: false,
-            decisions: Vec::new(),
-            files: Vec::new(),
-            stop_after: None,
-        }
-    }
-
-    /// What the result depends on besides the model, as the manifest states it.
-    fn record(&self, machine: &Machine) -> serde_json::Value {
-        let constants = self.import.constants.iter().map(|(name, tensor)| {
-            let value = json!({ "type": tensor.ty().to_string(), "sha256": hex(&Sha256::digest(tensor.data())) });
-            (name.clone(), value)
-        });
-        json!({
-            "target": machine.triple.to_string(),
-            "cpu": machine.cpu.name,
-            "shapes": self.import.shapes,
-            "dims": self.import.dims,
-            "ranges": self.import.ranges,
-            "max_elements": self.import.max_elements,
-            "axis_ranges": self.import.axis_ranges.iter().collect::<Vec<_>>(),
-            "further_shapes":
-                self.further_shapes.iter().map(|set| json!({ "shapes": set.shapes, "dims": set.dims })).collect::<Vec<_>>(),
-            "constants": constants.collect::<serde_json::Map<_, _>>(),
-            "fuel": self.fuel,
-            "decisions": (!self.decisions.is_empty()).then(|| hex(&Sha256::digest(json!(self.decisions).to_string()))),
-        })
-    }
-
-    /// What each set of shapes imports by.
-    pub fn imports(&self, name: &str) -> Vec<ImportOptions> {
-        let first = ImportOptions { name: Some(name.to_string()), ..self.import.clone() };
-        let further = self.further_shapes.iter().map(|set| ImportOptions {
-            shapes: set.shapes.clone(),
-            dims: set.dims.clone(),
-            ..first.clone()
-        });
-        std::iter::once(first.clone()).chain(further).collect()
-    }
-}
-
-/// Extents of inputs, as [`ImportOptions`] has them.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct ShapeSet {
-    pub shapes: BTreeMap<String, Vec<usize>>,
-    pub dims: BTreeMap<String, usize>,
-}
-
 /// Told of each stage: progress, times and dumps.
 pub trait Observer {
     fn before(&mut self, _stage: Stage) {}
@@ -185,6 +106,8 @@ pub struct Compilation {
 /// What the stages made for one set of shapes.
 #[derive(Default)]
 pub struct Specialization {
+    /// The outputs of the model's nodes, in their order.
+    pub values: Vec<Value>,
     /// One line for each rewrite of the graph.
     pub rewrites: Vec<String>,
     /// Those that fuel is spent on.
@@ -197,6 +120,23 @@ pub struct Specialization {
     realized: Option<Realized>,
     kernels: Vec<codegen::Compiled>,
     codes: Vec<Code>,
+}
+
+/// An output of a node of the model, and what became of it.
+#[derive(Clone, Debug)]
+pub struct Value {
+    pub name: String,
+    pub node: NodeRef,
+    /// In the graph as it is now; `None` where passes did away with it.
+    pub id: Option<graph::ValueId>,
+    /// In the lowered program, where it is stored.
+    pub buffer: Option<String>,
+}
+
+impl Value {
+    fn new(named: NamedValue) -> Self {
+        Self { name: named.name, node: named.node, id: Some(named.value), buffer: None }
+    }
 }
 
 impl std::fmt::Debug for Compilation {
@@ -297,12 +237,14 @@ impl Compilation {
         let imports = options.imports(&self.name);
         for (index, import) in imports.iter().enumerate() {
             let place = |error: Error| if index > 0 { error.context(format!("in set {} of shapes", index + 1)) } else { error };
-            let (graph, warnings) = import::import(self.model(), import).map_err(place)?;
+            let first = |errors: Vec<Error>| place(errors.into_iter().next().expect("a failure has an error"));
+            let Imported { graph, warnings, values } = import::import_named(self.model(), import).map_err(first)?;
             // What does not change results is for those who ask.
             let warnings = warnings.iter().filter(|warning| warning.kind != WarningKind::Dropped).map(ToString::to_string);
             let new: Vec<String> = warnings.filter(|warning| !self.warnings.contains(warning)).collect();
             self.warnings.extend(new);
-            self.specializations.push(Specialization { graph: Some(graph), ..Specialization::default() });
+            let values = values.into_iter().map(Value::new).collect();
+            self.specializations.push(Specialization { values, graph: Some(graph), ..Specialization::default() });
         }
         self.extents = self.compare_shapes()?;
         Ok(())
@@ -316,18 +258,27 @@ impl Compilation {
                 fuel: options.fuel,
                 verify: options.verify,
                 dump: Some(&mut dump),
+                tracked: specialization.values.iter().map(|value| value.id).collect(),
                 ..passes::Options::default()
             };
             specialization.graph = Some(passes::run(graph, passes::DEPLOYMENT, &mut pass_options));
             specialization.rewrites = pass_options.log;
             specialization.passes_steps = pass_options.steps;
             specialization.fuel = pass_options.fuel;
+            for (value, id) in specialization.values.iter_mut().zip(pass_options.tracked) {
+                value.id = id;
+            }
         }
     }
 
     fn lower(&mut self) {
         for specialization in &mut self.specializations {
-            specialization.program = Some(loops::lower::lower(specialization.graph()));
+            let (program, places) = loops::lower::lower_with_places(specialization.graph());
+            for value in &mut specialization.values {
+                let buffer = value.id.and_then(|id| places[id]);
+                value.buffer = buffer.map(|buffer| program.buffers[buffer].name.clone());
+            }
+            specialization.program = Some(program);
         }
     }
 
@@ -351,10 +302,10 @@ impl Compilation {
         Ok(())
     }
 
-    fn realize(&mut self) -> Result<()> {
+    fn realize(&mut self, options: &Options) -> Result<()> {
         let programs: Vec<(&Program, &Decisions)> =
             self.specializations.iter().map(|one| (one.program(), one.decisions())).collect();
-        let realized = realize::realize_all(&programs)?;
+        let realized = realize::realize_all(&programs, options.keep_values)?;
         let vector_bits = self.facts().vector_bytes as usize * 8;
         for kernel in realized.iter().flat_map(|realized| &realized.program.kernels) {
             for axis in kernel.axes.values().filter(|axis| axis.mode == loops::AxisMode::Vector) {
@@ -502,7 +453,7 @@ impl Compilation {
                 Stage::Passes => self.run_passes(options, observer),
                 Stage::Lower => self.lower(),
                 Stage::Decide => self.decide(options)?,
-                Stage::Realize => self.realize()?,
+                Stage::Realize => self.realize(options)?,
                 Stage::Codegen => self.codegen(),
                 Stage::Target => self.target(),
                 Stage::Emit => self.emit()?,

@@ -349,6 +349,26 @@ fn bisect_tells_whether_a_step_is_to_blame() {
     }
 }
 
+#[test]
+fn diff_names_the_first_value_that_differs() {
+    let folder = folder();
+    let folder = folder.path();
+    for level in ["graph", "loops", "kernel", "machine"] {
+        let (out, _) = succeed(folder, &format!("diff net.onnx --dim n=3 --at {level}"));
+        assert!(out.ends_with("no value differs\n") && out.contains("  y "), "{out}");
+    }
+    fs::write(folder.join("b.npz"), npy_archive("b", &npy::write(&Tensor::from_elements(vec![3, 4], &[9.0f32; 12])))).unwrap();
+    let out = mcc(folder, "diff net.onnx --dim n=3 --at graph --against b.npz");
+    let text = String::from_utf8(out.stdout).unwrap();
+    assert_eq!(out.status.code(), Some(1));
+    assert!(text.ends_with("the first that differs: 'b', of node 'b' (Tanh, opset 17)\n"), "{text}");
+    assert!(text.contains("not in reference") && text.contains("1 of 3 values"), "{text}");
+    // In machine code it is one kernel, which stores no such value.
+    let text = String::from_utf8(mcc(folder, "diff net.onnx --dim n=3 --against b.npz").stderr).unwrap();
+    assert!(text.contains("no value that the model has at this level"), "{text}");
+    succeed(folder, "diff net.onnx --dim n=3 -O0 --at machine");
+}
+
 /// An archive with one array, stored as it is.
 fn npy_archive(name: &str, array: &[u8]) -> Vec<u8> {
     let mut checksum = !0u32;

@@ -65,6 +65,9 @@ pub enum Error {
     ArenaAlign,
     /// An index in the data was out of range and was clamped; the outputs are complete.
     Clamped,
+    /// The model was compiled for several sets of extents, none of which is that of the inputs; nothing was written. See
+    /// [`Model::shape_sets`](crate::Model::shape_sets).
+    ShapeSet,
     /// The model returned this status, one of [`abi::status`].
     Status(i32),
 }
@@ -74,6 +77,7 @@ impl Error {
         match status {
             abi::status::OK => Ok(()),
             abi::status::CLAMPED => Err(Error::Clamped),
+            abi::status::ERROR_DIMS => Err(Error::ShapeSet),
             other => Err(Error::Status(other)),
         }
     }
@@ -101,6 +105,7 @@ impl fmt::Display for Error {
             Error::Arena { given, needed } => write!(f, "the arena has {given} bytes, needed are {needed}"),
             Error::ArenaAlign => f.write_str("the arena does not start at a multiple of 64 bytes"),
             Error::Clamped => f.write_str("an index was out of range and was clamped"),
+            Error::ShapeSet => f.write_str("the inputs' extents are no set that the model was compiled for"),
             Error::Status(status) => write!(f, "the model returned status {status}"),
         }
     }

@@ -11,6 +11,8 @@ use mcc_runtime::abi::{self, Call, Offset, Symbol, TensorInfo};
 use mcc_runtime::{ARENA_ALIGN, DType, Error, Model, TensorMut, TensorRef, align};
 
 const MAX: usize = 4;
+/// Extents of n and m; all but n = 3.
+const SETS: [[i64; 2]; 3] = [[1, 2], [2, 4], [4, 8]];
 
 #[repr(C)]
 struct Description {
@@ -22,6 +24,7 @@ struct Description {
     pair_symbols: [i32; 2],
     list_dims: [i64; 1],
     list_symbols: [i32; 1],
+    sets: [[i64; 2]; 3],
     texts: [[u8; 16]; 7],
 }
 
@@ -37,6 +40,9 @@ unsafe extern "C" fn call(call: *const Call) -> c_int {
         let call = &*call;
         assert_eq!(call.size as usize, size_of::<Call>());
         let n = *call.dims;
+        if !SETS.iter().any(|set| set[0] == n) {
+            return abi::status::ERROR_DIMS;
+        }
         let [x, y] = [0, 1].map(|i| (*call.inputs.add(i)).cast::<f32>());
         let sum = (*call.outputs).cast::<f32>();
         let list = (*call.outputs.add(1)).cast::<i64>();
@@ -74,6 +80,7 @@ fn description() -> *const abi::Model {
         d.pair_symbols = [0, -1];
         d.list_dims = [2 * MAX as i64];
         d.list_symbols = [1];
+        d.sets = SETS;
         d.symbols = [(1, MAX), (0, 2 * MAX)].map(|(min, max)| Symbol { min, max: max as i64, name: 0, reserved: 0 });
         let pair = || tensor(abi::dtype::F32, 2, MAX * 8);
         d.inputs = [pair(), pair()];
@@ -99,6 +106,8 @@ fn description() -> *const abi::Model {
         lead(&mut m.inputs, &raw const d.inputs);
         lead(&mut m.outputs, &raw const d.outputs);
         lead(&mut m.symbols, &raw const d.symbols);
+        m.shape_set_count = SETS.len() as u32;
+        lead(&mut m.shape_sets, &raw const d.sets);
     });
     assert_eq!(offset_of!(Description, model), 0);
     PLACE.0.get().cast()
@@ -119,6 +128,7 @@ fn describes_the_tensors() {
     let n = sum.symbol(0).unwrap();
     assert_eq!((n.name(), n.min(), n.max()), ("n", 1, MAX));
     assert!(sum.symbol(1).is_none());
+    assert_eq!(model.shape_sets().collect::<Vec<_>>(), SETS);
 }
 
 #[test]
@@ -161,6 +171,8 @@ fn refuses_what_does_not_fit() {
     refuse(&[n5, n5], 0, bytes, 4, Error::Extent { symbol: "n" });
     refuse(&[x, TensorRef::new(&wide[..4])], 0, bytes, 4, Error::DType { tensor: "y", given: DType::F64, needed: 1 });
     refuse(&[x, TensorRef::from_bytes(DType::F32, unaligned).shape(&[2, 2])], 0, bytes, 4, Error::Align { tensor: "y" });
+    let n3 = TensorRef::new(&data[..6]).shape(&[3, 2]);
+    refuse(&[n3, n3], 0, bytes, 6, Error::ShapeSet);
     // The function clamps where no sum is positive.
     refuse(&[x, x], 0, bytes, 4, Error::Clamped);
 }

@@ -21,6 +21,8 @@ pub struct Edit {
     /// The nodes that use each value, and how often outputs do.
     users: EntityMap<ValueId, BTreeSet<NodeId>>,
     output_uses: EntityMap<ValueId, usize>,
+    /// Values that someone wants to find again; `None` for one that is gone.
+    tracked: Vec<Option<ValueId>>,
     /// Where a node stands among others that do not depend on it: new nodes, where the node stood that they replace.
     ranks: EntityMap<NodeId, u32>,
     /// What new nodes get.
@@ -33,6 +35,8 @@ pub struct Edit {
 pub struct Edited {
     pub graph: Graph,
     pub rewrites: u64,
+    /// What became of the values of [`Edit::track`].
+    pub tracked: Vec<Option<ValueId>>,
     /// One line for each rewrite: `[fold-batch-norm] %12 conv + %13 batch_norm → %20 add`.
     pub log: Vec<String>,
 }
@@ -48,11 +52,28 @@ impl Edit {
         let mut output_uses = EntityMap::filled(graph.values.len(), 0);
         graph.outputs.iter().for_each(|&(_, output)| output_uses[output] += 1);
         let ranks = graph.nodes.keys().map(|id| id.0).collect();
-        Self { graph, pass, fuel, rewrites: 0, log: Vec::new(), users, output_uses, ranks, origin: Origin::default(), rank: 0 }
+        Self {
+            graph,
+            pass,
+            fuel,
+            rewrites: 0,
+            log: Vec::new(),
+            users,
+            output_uses,
+            tracked: Vec::new(),
+            ranks,
+            origin: Origin::default(),
+            rank: 0,
+        }
     }
 
     pub fn graph(&self) -> &Graph {
         &self.graph
+    }
+
+    /// Follows values through rewrites: what replaces one stands for it from then on.
+    pub fn track(&mut self, values: Vec<Option<ValueId>>) {
+        self.tracked = values;
     }
 
     /// The nodes as they are now; a node that was removed since is to be skipped ([`is_live`](Self::is_live)).
@@ -137,6 +158,7 @@ impl Edit {
         }
         self.graph.outputs.iter_mut().filter(|(_, output)| *output == from).for_each(|(_, output)| *output = to);
         self.output_uses[to] += std::mem::take(&mut self.output_uses[from]);
+        self.tracked.iter_mut().filter(|value| **value == Some(from)).for_each(|value| *value = Some(to));
     }
 
     /// Removes the node of an unused value, and what only it used.
@@ -213,11 +235,14 @@ impl Edit {
     /// The graph without what was removed, its ids in the order in which its text names them.
     pub fn finish(self) -> Edited {
         let order = self.order();
-        Edited { graph: compact(self.graph, &order), rewrites: self.rewrites, log: self.log }
+        let (graph, new_ids) = compact(self.graph, &order);
+        let tracked = self.tracked.into_iter().map(|value| value.and_then(|value| new_ids[value])).collect();
+        Edited { graph, rewrites: self.rewrites, tracked, log: self.log }
     }
 }
 
-fn compact(mut graph: Graph, order: &[NodeId]) -> Graph {
+/// The graph, and which value became which.
+fn compact(mut graph: Graph, order: &[NodeId]) -> (Graph, EntityMap<ValueId, Option<ValueId>>) {
     let mut values = EntityMap::new();
     let mut new_ids = EntityMap::<ValueId, Option<ValueId>>::filled(graph.values.len(), None);
     let mut keep = |graph: &mut Graph, old: ValueId| -> ValueId {
@@ -244,5 +269,5 @@ fn compact(mut graph: Graph, order: &[NodeId]) -> Graph {
         let node: &Node = node.as_ref().expect("pushed just now");
         node.results.iter().enumerate().for_each(|(index, &result)| values[result].def = Def::Node { node: id, index });
     }
-    Graph { values, nodes, ..graph }
+    (Graph { values, nodes, ..graph }, new_ids)
 }

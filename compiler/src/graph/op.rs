@@ -13,8 +13,9 @@ pub enum Op {
     Binary(BinaryFn),
     /// `select cond, a, b`: a `bool`, and two of one dtype.
     Select,
-    /// To another dtype. Float to integer truncates, saturates and gives 0 for NaN; to `bool` is `x != 0`; between integers keeps
-    /// the low bits; to a narrower float rounds once, to nearest even.
+    /// To another dtype. Float to integer truncates, saturates and gives 0 for NaN (of packed types, keeps the low bits of the `i32`
+    /// that this gives); to `bool` is `x != 0`; between integers keeps the low bits; to a narrower float rounds once, to nearest
+    /// even. To floats of 8 and 4 bits it saturates, infinity too; to `f8e8m0` it takes the magnitude up to a power of two.
     Cast(DType),
     /// The same bits as another dtype of the same width.
     Bitcast(DType),

@@ -9,9 +9,10 @@ mod warning;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
+use mcc_support::error::NodeRef;
 use mcc_support::{Error, Result, Tensor, TensorType, ensure};
 
-use crate::graph::{Builder, Extent, Graph, Origin, Wire};
+use crate::graph::{Builder, Extent, Graph, Origin, ValueId, Wire};
 use crate::onnx::{DeclaredDim, DeclaredType, FlatGraph, Model, Node, flatten};
 use crate::ops::{self, NodeContext};
 
@@ -44,6 +45,28 @@ pub fn import(model: &Model, options: &ImportOptions) -> Result<(Graph, Vec<Warn
 
 /// As [`import`], with everything that stops the model: at least one error.
 pub fn import_all_errors(model: &Model, options: &ImportOptions) -> Result<(Graph, Vec<Warning>), Vec<Error>> {
+    import_named(model, options).map(|imported| (imported.graph, imported.warnings))
+}
+
+/// A model as a graph.
+#[derive(Debug)]
+pub struct Imported {
+    pub graph: Graph,
+    pub warnings: Vec<Warning>,
+    /// The values of the model's nodes, in their order.
+    pub values: Vec<NamedValue>,
+}
+
+/// An output of a node of the model, as the graph has it.
+#[derive(Clone, Debug)]
+pub struct NamedValue {
+    pub name: String,
+    pub node: NodeRef,
+    pub value: ValueId,
+}
+
+/// As [`import_all_errors`], with the values of the model's nodes.
+pub fn import_named(model: &Model, options: &ImportOptions) -> Result<Imported, Vec<Error>> {
     let flat = flatten(model).map_err(|error| vec![error])?;
     let name = options.name.clone().unwrap_or_else(|| flat.name.to_string());
     let builder = Builder::new(name);
@@ -78,8 +101,15 @@ pub fn import_all_errors(model: &Model, options: &ImportOptions) -> Result<(Grap
     }
     importer.check_declared(&scope);
     let Importer { errors, warnings, .. } = importer;
-    drop(scope);
-    if errors.is_empty() { Ok((builder.finish(), warnings)) } else { Err(errors) }
+    let made = scope.values.take();
+    let outputs = flat.nodes.iter().flat_map(|node| node.outputs.iter().map(move |name| (node, name)));
+    let values = outputs.filter_map(|(node, name)| {
+        let value = made.get(name.as_str()).copied().flatten()?.value;
+        Some(NamedValue { name: name.clone(), node: node.reference(), value })
+    });
+    let values = values.collect();
+    drop((scope, made));
+    if errors.is_empty() { Ok(Imported { graph: builder.finish(), warnings, values }) } else { Err(errors) }
 }
 
 /// Names and declared types of a model's inputs, which options refer to.

@@ -40,6 +40,11 @@ use nest::Nest;
 
 /// The program of a graph.
 pub fn lower(graph: &Graph) -> Program {
+    lower_with_places(graph).0
+}
+
+/// The program of a graph, and the buffer that each value is stored in, if it is.
+pub fn lower_with_places(graph: &Graph) -> (Program, EntityMap<ValueId, Option<BufferId>>) {
     let mut lowering = Lowering {
         graph,
         program: Program { name: graph.name.clone(), ..Program::default() },
@@ -55,7 +60,7 @@ pub fn lower(graph: &Graph) -> Program {
     }
     lowering.copies();
     lowering.needed();
-    lowering.program
+    (lowering.program, lowering.buffers)
 }
 
 struct Lowering<'g> {

@@ -102,6 +102,7 @@ pub(super) fn split_heads<'b>(node: &NodeContext<'_, 'b>, x: Wire<'b>, count: Op
     match *shape.dims() {
         [_, _, _, _] => Ok(x),
         [batch, length, hidden] => {
+            node.expect_whole(x, [2])?;
             let count = count.ok_or_else(|| node.error("the count of heads is missing"))?;
             let count = node.size("the count of heads", count)?;
             if count == 0 || !hidden.is_multiple_of(count) {

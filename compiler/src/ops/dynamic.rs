@@ -5,7 +5,7 @@
 
 use mcc_support::Result;
 
-use super::{NodeContext, OpDef, activation, binary, cast, unary};
+use super::{NodeContext, OpDef, activation, binary, cast, microsoft, ml, unary};
 use crate::graph::Wire;
 use crate::graph::axes::Axis;
 
@@ -30,7 +30,8 @@ fn is_in(families: &[&[&OpDef]], def: &OpDef) -> bool {
 
 /// Whether an operator takes operands with extents that are known only at run time.
 pub fn is_aware(def: &OpDef) -> bool {
-    is_in(FAMILIES, def) || def.domain.is_empty() && AWARE.contains(&def.name)
+    [FAMILIES, ml::FAMILIES, microsoft::FAMILIES].iter().any(|families| is_in(families, def))
+        || def.domain.is_empty() && AWARE.contains(&def.name)
 }
 
 /// Refuses operands that an operator does not take.

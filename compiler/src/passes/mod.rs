@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use mcc_support::bug;
 
 use crate::graph::edit::Edit;
-use crate::graph::{Graph, verify};
+use crate::graph::{Graph, ValueId, verify};
 
 pub struct Pass {
     /// As in the change log, at the prompt and in the folder of its golden tests: `fold-batch-norm`.
@@ -78,6 +78,8 @@ pub struct Options<'a> {
     pub log: Vec<String>,
     /// Those of `log` that fuel is spent on.
     pub steps: Vec<String>,
+    /// Values that someone wants to find again in the result; `None` for one that is gone.
+    pub tracked: Vec<Option<ValueId>>,
     /// Rewrites and time of each run of a pass.
     pub timings: Vec<(&'static str, u64, Duration)>,
 }
@@ -111,8 +113,10 @@ pub fn run(mut graph: Graph, list: &[&Pass], options: &mut Options<'_>) -> Graph
 fn run_pass(graph: Graph, pass: &Pass, options: &mut Options<'_>, rewrites: &mut u64) -> Graph {
     let start = Instant::now();
     let mut edit = Edit::new(graph, pass.name, if pass.required { None } else { options.fuel });
+    edit.track(std::mem::take(&mut options.tracked));
     (pass.run)(&mut edit);
     let edited = edit.finish();
+    options.tracked = edited.tracked;
     options.timings.push((pass.name, edited.rewrites, start.elapsed()));
     *rewrites += edited.rewrites;
     if !pass.required {

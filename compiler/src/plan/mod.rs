@@ -58,13 +58,18 @@ pub struct MemoryPlan {
 /// Plans the buffers of a program, which lie as `layouts` say.
 pub fn plan(program: &Program, layouts: &EntityMap<BufferId, Layout>) -> MemoryPlan {
     let mut weights = Weights::default();
-    let plan = plan_with(program, layouts, &mut weights);
+    let plan = plan_with(program, layouts, false, &mut weights);
     MemoryPlan { weights: weights.finish(), ..plan }
 }
 
-/// As [`plan`], with constants beside those of other programs: `weights` is to be put into the plan when all are planned.
-pub fn plan_with(program: &Program, layouts: &EntityMap<BufferId, Layout>, weights: &mut Weights) -> MemoryPlan {
-    let lives = live::lives(program);
+/// As [`plan`], with constants beside those of other programs: `weights` is to be put into the plan when all are planned. With
+/// `keep`, buffers keep their contents to the end.
+pub fn plan_with(program: &Program, layouts: &EntityMap<BufferId, Layout>, keep: bool, weights: &mut Weights) -> MemoryPlan {
+    let mut lives = live::lives(program);
+    if keep {
+        let last = program.kernels.len();
+        lives = lives.values().map(|live| live.map(|live| Live { last, ..live })).collect();
+    }
     let mut places = EntityMap::filled(program.buffers.len(), Place::Unused);
     pack::pack_constants(program, layouts, &mut places, weights);
     let status_offset = program.buffers.values().any(|buffer| buffer.role == Role::Status).then_some(0);

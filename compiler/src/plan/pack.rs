@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 use mcc_support::tensor::packed_code;
-use mcc_support::{DType, EntityMap, Tensor};
+use mcc_support::{DType, EntityMap, Tensor, TensorType};
 
 use super::{ALIGN_BYTES, Place};
 use crate::decisions::Layout;
@@ -27,6 +27,20 @@ pub fn pack(tensor: &Tensor, layout: &Layout) -> Vec<u8> {
         at += 1;
     });
     packed
+}
+
+/// The tensor whose packed bytes these are.
+pub fn unpack(ty: &TensorType, layout: &Layout, packed: &[u8]) -> Tensor {
+    let shape = ty.shape.dims();
+    let parts = parts(shape, layout);
+    let mut data = vec![0; ty.size_bytes()];
+    let mut at = 0;
+    ty.shape.for_each_index(|index| {
+        let from: usize = index.iter().zip(&parts).map(|(&index, part)| part[index]).sum();
+        copy_element(ty.dtype, packed, from, &mut data, at);
+        at += 1;
+    });
+    Tensor::new(ty.clone(), data)
 }
 
 /// What each index of each dimension adds to an element's place.
@@ -114,6 +128,7 @@ mod tests {
         for layout in [panels, Layout::permuted(&[1, 0]), Layout::row_major(2)] {
             let bytes = pack(&tensor, &layout);
             let packed: Vec<f32> = bytes.chunks_exact(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect();
+            assert_eq!(unpack(tensor.ty(), &layout, &bytes), tensor, "{layout:?}");
             assert_eq!(packed.len(), layout.count(&[6, 5]));
             let mut filled = 0;
             tensor.shape().for_each_index(|index| {

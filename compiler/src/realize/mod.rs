@@ -23,21 +23,22 @@ pub struct Realized {
 
 /// Carries out decisions on a lowered program. Errors are of decisions that do not fit it.
 pub fn realize(program: &Program, decisions: &Decisions) -> Result<Realized> {
-    let mut realized = realize_all(&[(program, decisions)])?;
+    let mut realized = realize_all(&[(program, decisions)], false)?;
     Ok(realized.remove(0))
 }
 
-/// Carries out decisions on each of several programs, whose constants are packed together: equal ones are there once.
-pub fn realize_all(programs: &[(&Program, &Decisions)]) -> Result<Vec<Realized>> {
+/// Carries out decisions on each of several programs, whose constants are packed together: equal ones are there once. With `keep`,
+/// buffers keep their contents to the end of a run.
+pub fn realize_all(programs: &[(&Program, &Decisions)], keep: bool) -> Result<Vec<Realized>> {
     let mut weights = Weights::default();
-    let realize = |&(program, decisions): &(&Program, &Decisions)| realize_with(program, decisions, &mut weights);
+    let realize = |&(program, decisions): &(&Program, &Decisions)| realize_with(program, decisions, keep, &mut weights);
     let mut realized = programs.iter().map(realize).collect::<Result<Vec<_>>>()?;
     let weights = weights.finish();
     realized.iter_mut().for_each(|realized| realized.plan.weights = weights.clone());
     Ok(realized)
 }
 
-fn realize_with(program: &Program, decisions: &Decisions, weights: &mut Weights) -> Result<Realized> {
+fn realize_with(program: &Program, decisions: &Decisions, keep: bool, weights: &mut Weights) -> Result<Realized> {
     let mut program = ordered(fuse::fuse(program, &decisions.fusions)?, &decisions.order)?;
     for kernel in &mut program.kernels {
         if let Some(decision) = decisions.kernels.get(&kernel.name) {
@@ -52,7 +53,7 @@ fn realize_with(program: &Program, decisions: &Decisions, weights: &mut Weights)
     }
     limit::apply(&mut program, &decisions.fusions);
     let layouts = layouts(&program, &decisions.layouts)?;
-    let plan = plan::plan_with(&program, &layouts, weights);
+    let plan = plan::plan_with(&program, &layouts, keep, weights);
     Ok(Realized { program, plan })
 }
 

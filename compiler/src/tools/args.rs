@@ -66,6 +66,8 @@ pub enum Command {
     Bench(BenchArgs),
     /// Name everything that stops a model from being compiled
     Check(CheckArgs),
+    /// Compare the values inside of a model, layer by layer, with what they should be
+    Diff(DiffArgs),
     /// Find the rewrite, fusion, layout or schedule step that makes a result wrong
     Bisect(BisectArgs),
     /// Run passes on a graph in its text form and print the result
@@ -212,6 +214,17 @@ pub struct CheckArgs {
 pub enum Format {
     Text,
     Json,
+}
+
+#[derive(Args, Debug)]
+pub struct DiffArgs {
+    /// The model
+    #[arg(value_name = "MODEL.onnx")]
+    pub model: PathBuf,
+    #[command(flatten)]
+    pub build: BuildArgs,
+    #[command(flatten)]
+    pub compare: CompareArgs,
 }
 
 #[derive(Args, Debug)]

@@ -116,6 +116,11 @@ impl Executable {
         unsafe { (self.function)(&call) }
     }
 
+    /// What the last run left in the arena.
+    pub fn arena(&self) -> &[u8] {
+        self.arena.bytes()
+    }
+
     /// The outputs of the last run, one for each of the model's.
     pub fn outputs(&self, binding: &Binding) -> Vec<Tensor> {
         let tensor = |(port, buffer): (&Port, &Buffer)| {

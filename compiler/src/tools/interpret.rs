@@ -14,6 +14,11 @@ use super::exec::finished;
 
 /// The outputs for these inputs, one for each of the model's. Memory that was never written reads as NaN.
 pub fn run(compilation: &Compilation, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+    run_with_arena(compilation, inputs).map(|(outputs, _)| outputs)
+}
+
+/// The outputs, and the bytes of the arena after the run.
+pub fn run_with_arena(compilation: &Compilation, inputs: &[Tensor]) -> Result<(Vec<Tensor>, Vec<u8>)> {
     let linked = compilation.linked();
     let model = &linked.model;
     // Specializations have kernels of the same name.
@@ -75,5 +80,7 @@ pub fn run(compilation: &Compilation, inputs: &[Tensor]) -> Result<Vec<Tensor>> 
         let bytes = memory.read(pointer, ty.size_bytes()).unwrap_or_else(|error| fault(error));
         Tensor::new(ty, bytes.to_vec())
     });
-    Ok(outputs.collect())
+    let outputs = outputs.collect();
+    let arena = memory.peek(arena, model.arena_bytes() as usize).unwrap_or_else(|error| fault(error));
+    Ok((outputs, arena.to_vec()))
 }

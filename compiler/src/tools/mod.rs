@@ -6,6 +6,7 @@ pub mod bisect;
 mod check;
 pub mod compare;
 mod compile;
+pub mod diff;
 pub mod exec;
 mod inputs;
 pub mod interpret;
@@ -19,6 +20,7 @@ use std::process::ExitCode;
 
 use mcc_support::Result;
 
+pub use args::Level;
 use args::{Command, Invocation};
 
 /// Deeply nested models recurse: the threads of some systems start with little stack.
@@ -51,6 +53,7 @@ fn run_command(invocation: &Invocation) -> Result<ExitCode> {
         Invocation::Command(Command::Run(args)) => run::run(args),
         Invocation::Command(Command::Bench(args)) => bench::bench(args),
         Invocation::Command(Command::Check(args)) => check::check(args),
+        Invocation::Command(Command::Diff(args)) => diff::diff(args),
         Invocation::Command(Command::Bisect(args)) => bisect::bisect(args),
         Invocation::Command(Command::Opt(args)) => opt::opt(args),
         Invocation::Command(Command::Ops) => lists::ops(),

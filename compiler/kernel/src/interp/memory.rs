@@ -119,6 +119,12 @@ impl Memory {
         Ok(&region.bytes[offset..offset + size_bytes])
     }
 
+    /// As [`read`](Self::read), with whatever lies where nothing was written.
+    pub fn peek(&self, pointer: Pointer, size_bytes: usize) -> Result<&[u8], String> {
+        let (index, offset) = self.find(pointer.0, size_bytes)?;
+        Ok(&self.regions[index].bytes[offset..offset + size_bytes])
+    }
+
     /// The place that is to be written, as defined from now on.
     pub(super) fn write_place(&mut self, address: u64, size_bytes: usize) -> Result<&mut [u8], String> {
         let (index, offset) = self.find(address, size_bytes)?;

@@ -58,8 +58,9 @@ impl<'b> Heads<'b> {
         let per_batch = |x: Wire<'b>| x.reshape([batch, 1, 1, 1]);
         let set = |x: Wire<'b>| x.like(0.0).lt(x);
         let allowed = match *mask.shape().dims() {
-            [count] if count == batch => places().lt(per_batch(mask)),
+            [_] if mask.extent(0) == self.q.extent(0) => places().lt(per_batch(mask)),
             [count] if starts && count == 2 * batch => {
+                node.expect_whole(self.q, [0])?;
                 let (ends, starts) = (mask.slice_axis(0, 0, batch), mask.slice_axis(0, batch, batch));
                 places().lt(per_batch(ends)).and(per_batch(starts).le(places()))
             }
@@ -127,6 +128,7 @@ fn projected<'b>(node: &NodeContext<'_, 'b>, projections: Wire<'b>, sizes: [usiz
     let &[2, batch, heads, length, size] = past.shape().dims() else {
         return Err(node.error(format!("the past must have shape [2,batch,heads,sequence,size], not {}", past.ty())));
     };
+    node.expect_whole(past, [3])?;
     let join = |index: usize, x: Wire<'b>| {
         node.builder().concat(&[past.slice_axis(0, index, 1).reshape([batch, heads, length, size]), x], 2)
     };
@@ -238,6 +240,7 @@ fn multi_head_attention<'b>(node: &NodeContext<'_, 'b>) -> Result<Vec<Wire<'b>>>
     if node.optional(8).is_some() || node.optional(9).is_some() {
         return Err(node.error("a past in a shared buffer is not supported"));
     }
+    node.optional(6).map_or(Ok(()), |past| node.expect_whole(past, [2]))?;
     let past = node.optional(6).map_or(0, |past| past.shape().get(2).copied().unwrap_or(0));
     let join = |index: usize, x: Wire<'b>| match node.optional(index) {
         Some(past) => node.builder().concat(&[past, x], 2),

@@ -80,7 +80,7 @@ pub static EMBED_LAYER_NORMALIZATION: OpDef = OpDef {
     shape_inputs: &[],
     build: |node| {
         let words = node.input(0)?;
-        let &[batch, length] = words.shape().dims() else {
+        let &[_, length] = words.shape().dims() else {
             return Err(node.error(format!("the words must have rank 2, not {}", words.ty())));
         };
         let (table, places) = (node.input(2)?, node.input(3)?);
@@ -97,7 +97,7 @@ pub static EMBED_LAYER_NORMALIZATION: OpDef = OpDef {
         node.attributes().ignore("mask_index_type");
         let counts = match node.optional(7) {
             Some(mask) => mask.eq(mask.like(1.0)).cast(DType::I32).reduce(ReduceFn::Sum, &[1]),
-            None => node.builder().scalar(DType::I32, 0.0).broadcast([batch]),
+            None => node.builder().scalar(DType::I32, 0.0).broadcast_to(&[words.extent(0)]),
         };
         Ok(vec![y, counts, sum])
     },

@@ -8,6 +8,7 @@ use crate::ops::activation::sigmoid;
 use crate::ops::conv::per_channel;
 use crate::ops::pool::average_pool;
 use crate::ops::quant::{quantized, requantized, without_zero};
+use crate::ops::reduce::element_count;
 use crate::ops::softmax::softmax;
 use crate::ops::{NodeContext, OpDef};
 
@@ -151,10 +152,9 @@ fn mean<'b>(node: &NodeContext<'_, 'b>, axes: &[usize], keep: bool) -> Result<Ve
     let x = node.input(0)?;
     let (from, to) = (Scale::of(node, 1, x.dtype())?, Scale::of(node, 3, x.dtype())?);
     let wide = without_zero(x, Some(from.zero));
-    let count: usize = axes.iter().map(|&axis| x.shape()[axis]).product();
     let sum = if keep { wide.reduce_keep(ReduceFn::Sum, axes) } else { wide.reduce(ReduceFn::Sum, axes) };
-    let share = from.scale.like(1.0 / count as f64);
-    Ok(vec![requantized(sum, [from.scale, share, to.scale], to.zero)])
+    let of_one = to.scale * element_count(wide.cast(to.scale.dtype()), axes);
+    Ok(vec![requantized(sum, [from.scale, from.scale.like(1.0), of_one], to.zero)])
 }
 
 pub static Q_LINEAR_GLOBAL_AVERAGE_POOL: OpDef = OpDef {

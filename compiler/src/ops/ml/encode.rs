@@ -107,7 +107,7 @@ fn search<'b>(node: &NodeContext<'_, 'b>, x: Wire<'b>, keys: Tensor) -> (Wire<'b
     let missing = keys.numbers().position(is_nan);
     let count = missing.unwrap_or(keys.count());
     let key = builder.constant(keys);
-    let mut place = builder.scalar(DType::I32, 0.0).broadcast(x.shape());
+    let mut place = builder.scalar(DType::I32, 0.0).broadcast_to(&x.extents());
     let mut step = count.next_power_of_two() / 2;
     while step > 0 {
         let next = place + step as f64;

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use mcc_support::{DType, Tensor, TensorType, tensor::Number};
 
-use crate::graph::{Op, UnaryFn, Wire};
+use crate::graph::{Extent, Op, UnaryFn, Wire};
 
 /// What a node of a model asks of its feature.
 #[derive(Clone, PartialEq, Debug)]
@@ -188,7 +188,6 @@ impl Forest {
             .inner()
             .any(|(_, node)| node.missing_yes)
             .then(|| per_node(self.nodes.iter().map(|node| Number::Int(i64::from(node.missing_yes))).collect(), DType::Bool));
-        let batch = x.shape()[0];
         let mut place = places(self.roots.clone());
         for round in 0..self.depth {
             let feature = features.gather(place, 0);
@@ -201,6 +200,6 @@ impl Forest {
             }
             place = children.gather(place * 2.0 + answer.cast(DType::I32), 0);
         }
-        place.broadcast([batch, self.roots.len()])
+        place.broadcast_to(&[x.extent(0), Extent::from(self.roots.len())])
     }
 }

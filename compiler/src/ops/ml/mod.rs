@@ -23,6 +23,7 @@ pub static FAMILIES: &[&[&OpDef]] = &[encode::ALL, ensemble::ALL, linear::ALL, s
 /// The operand as rows of features: a vector is one row.
 fn rows<'b>(node: &NodeContext<'_, 'b>) -> Result<Wire<'b>> {
     let x = node.input(0)?;
+    node.expect_whole(x, [x.rank().saturating_sub(1)])?;
     match *x.shape().dims() {
         [features] => Ok(x.reshape([1, features])),
         [_, _] => Ok(x),

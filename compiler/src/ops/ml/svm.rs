@@ -4,7 +4,7 @@ use mcc_support::{DType, Result, Tensor};
 
 use super::scores::{Labels, Transform, both_scores, column};
 use super::{DOMAIN, f32_rows};
-use crate::graph::{ReduceFn, UnaryFn, Wire};
+use crate::graph::{Extent, ReduceFn, UnaryFn, Wire};
 use crate::ops::activation::sigmoid;
 use crate::ops::{NodeContext, OpDef};
 
@@ -237,7 +237,7 @@ impl Pairs {
         let row = |i: usize| builder.concat(&(0..classes).map(|j| entry(i, j)).collect::<Vec<_>>(), 1);
         let rows: Vec<Wire<'b>> = (0..classes).map(row).collect();
         let table = builder.concat(&rows.iter().map(|row| row.reshape([batch, 1, classes])).collect::<Vec<_>>(), 1);
-        let mut p = likely.like(1.0 / classes as f64).broadcast([batch, classes]);
+        let mut p = likely.like(1.0 / classes as f64).broadcast_to(&[likely.extent(0), Extent::from(classes)]);
         for _ in 0..Self::ROUNDS {
             let mut products = table.contract(p, "bij", "bj", "bi");
             let mut total = (p * products).reduce_keep(ReduceFn::Sum, &[1]);

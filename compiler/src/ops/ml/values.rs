@@ -10,6 +10,13 @@ use crate::ops::{NodeContext, OpDef};
 pub static ALL: &[&OpDef] =
     &[&ARRAY_FEATURE_EXTRACTOR, &BINARIZER, &FEATURE_VECTORIZER, &IMPUTER, &NORMALIZER, &SCALER, &ZIP_MAP];
 
+/// An input whose last axis, that of features, is known.
+fn features<'b>(node: &NodeContext<'_, 'b>, index: usize) -> Result<Wire<'b>> {
+    let x = node.input(index)?;
+    node.expect_whole(x, [x.rank().saturating_sub(1)])?;
+    Ok(x)
+}
+
 /// Chooses features, which are the last axis.
 pub static ARRAY_FEATURE_EXTRACTOR: OpDef = OpDef {
     domain: DOMAIN,
@@ -17,7 +24,7 @@ pub static ARRAY_FEATURE_EXTRACTOR: OpDef = OpDef {
     since: &[1],
     shape_inputs: &[],
     build: |node| {
-        let (x, indices) = (node.input(0)?, node.input(1)?);
+        let (x, indices) = (features(node, 0)?, node.input(1)?);
         node.expect_dtype(indices, "an integer", DType::is_integer)?;
         let x = if x.rank() == 1 { x.reshape([1, x.shape()[0]]) } else { x };
         let Some(&features) = x.shape().last() else { return Err(node.error("the operand has no features")) };
@@ -34,7 +41,7 @@ pub static BINARIZER: OpDef = OpDef {
     since: &[1],
     shape_inputs: &[],
     build: |node| {
-        let x = node.input(0)?;
+        let x = features(node, 0)?;
         let threshold = f64::from(node.attributes().float_or("threshold", 0.0)?);
         let compared = if x.dtype().is_float() { x } else { x.cast(DType::F64) };
         Ok(vec![compared.like(threshold).lt(compared).cast(x.dtype())])
@@ -46,7 +53,7 @@ pub static FEATURE_VECTORIZER: OpDef =
     OpDef { domain: DOMAIN, name: "FeatureVectorizer", since: &[1], shape_inputs: &[], build: feature_vectorizer };
 
 fn feature_vectorizer<'b>(node: &NodeContext<'_, 'b>) -> Result<Vec<Wire<'b>>> {
-    let inputs = node.inputs_from(0)?;
+    let inputs = (0..node.input_count()).map(|index| features(node, index)).collect::<Result<Vec<_>>>()?;
     let counts = node.attributes().required("inputdimensions", node.attributes().ints("inputdimensions")?)?;
     if inputs.is_empty() || counts.len() != inputs.len() {
         return Err(node.error(format!("{} counts of features are given for {} operands", counts.len(), inputs.len())));
@@ -73,7 +80,7 @@ pub static IMPUTER: OpDef = OpDef {
     since: &[1],
     shape_inputs: &[],
     build: |node| {
-        let x = node.input(0)?;
+        let x = features(node, 0)?;
         let attributes = node.attributes();
         let builder = node.builder();
         let float = x.dtype().is_float();
@@ -109,7 +116,7 @@ pub static NORMALIZER: OpDef = OpDef {
     since: &[1],
     shape_inputs: &[],
     build: |node| {
-        let x = node.input(0)?;
+        let x = features(node, 0)?;
         if !(1..=2).contains(&x.rank()) {
             return Err(node.error(format!("the operand must have rank 1 or 2, not {}", x.ty())));
         }
@@ -134,7 +141,7 @@ pub static SCALER: OpDef = OpDef {
     since: &[1],
     shape_inputs: &[],
     build: |node| {
-        let x = node.input(0)?;
+        let x = features(node, 0)?;
         let parameters = |name: &str| -> Result<Wire<'_>> {
             let values = node.attributes().required(name, node.attributes().floats(name)?)?;
             if values.len() != 1 && (x.shape().last() != Some(&values.len()) || x.rank() > 2) {
@@ -159,7 +166,7 @@ pub static ZIP_MAP: OpDef = OpDef {
     since: &[1],
     shape_inputs: &[],
     build: |node| {
-        let x = node.input(0)?;
+        let x = features(node, 0)?;
         let attributes = node.attributes();
         let names: Vec<String> = match (attributes.ints("classlabels_int64s")?, attributes.strings("classlabels_strings")?) {
             (Some(numbers), None) => numbers.iter().map(i64::to_string).collect(),

@@ -1,0 +1,99 @@
+//! What a compile is told.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+use super::Stage;
+use crate::decisions::Decisions;
+use crate::emit::manifest::hex;
+use crate::import::ImportOptions;
+use crate::targets::Machine;
+
+/// All that a compile depends on.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub model: PathBuf,
+    /// As `--target` and `--cpu` spell them; without a CPU, the default one of the target.
+    pub target: String,
+    pub cpu: Option<String>,
+    /// Prefix of the symbols; made from the name of the file where it is not given.
+    pub name: Option<String>,
+    pub import: ImportOptions,
+    /// Further sets of shapes beside those of `import`: the object is for each of them.
+    pub further_shapes: Vec<ShapeSet>,
+    /// Rewrites of the graph, fusions, layouts and schedule steps that are done, in this order, for each set of shapes; `None`: all.
+    pub fuel: Option<u64>,
+    /// Every value that is stored keeps its place to the end of a run, so that it can be looked at.
+    pub keep_values: bool,
+    /// Verify after each stage; builds with debug assertions always do.
+    pub verify: bool,
+    /// Taken in place of those that would be made; one for each set of shapes where there are several.
+    pub decisions: Vec<Decisions>,
+    /// Files that the constants and decisions were read from: the result depends on them too.
+    pub files: Vec<PathBuf>,
+    pub stop_after: Option<Stage>,
+}
+
+impl Options {
+    /// For this machine, with everything at its default.
+    pub fn new(model: impl Into<PathBuf>) -> Self {
+        Self {
+            model: model.into(),
+            target: "host".to_string(),
+            cpu: None,
+            name: None,
+            import: ImportOptions::default(),
+            further_shapes: Vec::new(),
+            fuel: None,
+            keep_values: false,
+            verify: false,
+            decisions: Vec::new(),
+            files: Vec::new(),
+            stop_after: None,
+        }
+    }
+
+    /// What the result depends on besides the model, as the manifest states it.
+    pub(super) fn record(&self, machine: &Machine) -> serde_json::Value {
+        let constants = self.import.constants.iter().map(|(name, tensor)| {
+            let value = json!({ "type": tensor.ty().to_string(), "sha256": hex(&Sha256::digest(tensor.data())) });
+            (name.clone(), value)
+        });
+        json!({
+            "target": machine.triple.to_string(),
+            "cpu": machine.cpu.name,
+            "shapes": self.import.shapes,
+            "dims": self.import.dims,
+            "ranges": self.import.ranges,
+            "max_elements": self.import.max_elements,
+            "axis_ranges": self.import.axis_ranges.iter().collect::<Vec<_>>(),
+            "further_shapes":
+                self.further_shapes.iter().map(|set| json!({ "shapes": set.shapes, "dims": set.dims })).collect::<Vec<_>>(),
+            "constants": constants.collect::<serde_json::Map<_, _>>(),
+            "fuel": self.fuel,
+            "keep_values": self.keep_values,
+            "decisions": (!self.decisions.is_empty()).then(|| hex(&Sha256::digest(json!(self.decisions).to_string()))),
+        })
+    }
+
+    /// What each set of shapes imports by.
+    pub fn imports(&self, name: &str) -> Vec<ImportOptions> {
+        let first = ImportOptions { name: Some(name.to_string()), ..self.import.clone() };
+        let further = self.further_shapes.iter().map(|set| ImportOptions {
+            shapes: set.shapes.clone(),
+            dims: set.dims.clone(),
+            ..first.clone()
+        });
+        std::iter::once(first.clone()).chain(further).collect()
+    }
+}
+
+/// Extents of inputs, as [`ImportOptions`] has them.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ShapeSet {
+    pub shapes: BTreeMap<String, Vec<usize>>,
+    pub dims: BTreeMap<String, usize>,
+}
