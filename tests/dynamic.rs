@@ -28,6 +28,8 @@ const COMPILED: usize = 3300;
 /// Node tests at least whose lengths the run finds.
 const STATED: usize = 24;
 
+/// Every so many tests one runs in machine code too.
+const COMPILED_EACH: usize = 16;
 /// How much more room there is than the test needs.
 const ROOM: usize = 2;
 
@@ -128,17 +130,17 @@ fn variants(test: &OnnxTest, model: &Model) -> Vec<BTreeSet<usize>> {
     variants
 }
 
-/// In the interpreter of graphs, and with all extents made dimensions also in machine code.
+/// In the interpreter of graphs, and some of them also in machine code.
 fn node_tests() {
     let (mut compiled, mut wrong) = (0, String::new());
     let mut refused: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for test in data::node_tests() {
+    for (at, test) in data::node_tests().into_iter().enumerate() {
         if INEXACT_ZEROS.contains(&test.name.as_str()) {
             continue;
         }
         let Ok(model) = Model::open(&test.model) else { continue };
         for extents in variants(&test, &model) {
-            let levels: &[bool] = if extents.len() > 1 { &[false, true] } else { &[false] };
+            let levels: &[bool] = if at % COMPILED_EACH == 0 { &[false, true] } else { &[false] };
             let outcome =
                 panic::catch_unwind(|| levels.iter().try_fold(true, |_, &machine| variant(&test, &model, &extents, machine)));
             match outcome.unwrap_or_else(|_| Err(Failure::Wrong("panicked".into()))) {
@@ -221,7 +223,8 @@ fn loops_stop_where_nothing_is_needed() {
     let limits: Vec<_> = program.kernels.iter().flat_map(|kernel| kernel.axes.values()).filter_map(|axis| axis.limit).collect();
     // Rows and batches; all columns are needed, for they are summed.
     assert!(limits.iter().any(|limit| limit.input == 2) && limits.iter().any(|limit| limit.input == 3), "{program}");
-    assert_eq!(loops::text::parse(&loops::text::to_text(program)).expect("its own text"), *program);
+    let text = loops::text::to_text(program);
+    assert_eq!(loops::text::to_text(&loops::text::parse(&text).expect("its own text")), text);
     let graph = compilation.graph();
     assert_eq!(graph::text::parse(&graph::text::to_text(graph)).expect("its own text").lengths, graph.lengths);
 }

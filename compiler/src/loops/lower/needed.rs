@@ -119,6 +119,16 @@ fn operand_limits(graph: &Graph, node: &Node, at: usize, result: &Limits) -> Lim
             }
             limits
         }
+        Op::Slice(_) | Op::Pad { .. } | Op::Concat { .. } | Op::Gather { .. } => moved(graph, node, at, result),
+        _ => all(),
+    }
+}
+
+/// The same of an op that moves elements along an axis.
+fn moved(graph: &Graph, node: &Node, at: usize, result: &Limits) -> Limits {
+    let shape = |at: usize| &graph.ty(node.operands[at]).shape;
+    let own = shape(at);
+    match &node.op {
         Op::Slice(slices) => {
             let taken = |(slice, limit): (&crate::graph::SliceAxis, &Option<Limit>)| {
                 let limit = limit.filter(|_| slice.step > 0)?;
@@ -148,7 +158,7 @@ fn operand_limits(graph: &Graph, node: &Node, at: usize, result: &Limits) -> Lim
                 .collect()
         }
         // Indices are checked, all of them.
-        _ => all(),
+        _ => vec![None; own.rank()],
     }
 }
 

@@ -1,11 +1,11 @@
 //! Copies statements and expressions from one kernel into another, with axes, variables and loads replaced on the way.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use mcc_support::{DType, EntityMap};
 
 use crate::loops::sites;
-use crate::loops::{Axis, AxisId, BufferId, Expr, ExprId, Kernel, Program, Role, Stmt, VarId, simplify};
+use crate::loops::{Axis, AxisId, Buffer, BufferId, Expr, ExprId, Kernel, Program, Role, Stmt, VarId, simplify};
 
 /// What stands for a loop of the source: loops of the target, nested, and the value of the axis in terms of theirs.
 #[derive(Clone, Debug)]
@@ -200,14 +200,20 @@ pub fn compact(program: &Program) -> Program {
         ids[id] = Some(buffers.push(buffer.clone()));
     }
     let id = |old: BufferId| ids[old].expect("used buffers are kept");
+    let kept: BTreeSet<&str> = buffers.values().map(|buffer: &Buffer| buffer.name.as_str()).collect();
     let renumbered = |(name, buffer): &(String, BufferId)| (name.clone(), id(*buffer));
     Program {
         name: program.name.clone(),
         kernels: program.kernels.iter().map(|kernel| renumber(kernel, &id)).collect(),
         inputs: program.inputs.iter().map(renumbered).collect(),
         outputs: program.outputs.iter().map(renumbered).collect(),
+        needed: program
+            .needed
+            .iter()
+            .filter(|(name, _)| kept.contains(name.as_str()))
+            .map(|(name, needed)| (name.clone(), needed.clone()))
+            .collect(),
         buffers,
-        needed: program.needed.clone(),
     }
 }
 
