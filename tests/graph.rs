@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use mcc::graph::edit::Edit;
 use mcc::graph::{Graph, interp, text, verify};
 use mcc::passes::{self, Options, Pass};
+use mcc_support::Tensor;
 use mcc_support::random::Random;
 use mcc_tests::compare::same_bits;
 use mcc_tests::random_graph::{Config, RandomGraph, check_close, random_graph, random_inputs, tolerance};
@@ -23,11 +24,18 @@ fn random_graphs_hold_every_op() {
     let names = RefCell::new(BTreeSet::new());
     for_each_graph(|_, random| {
         verify::verify(&random.graph).expect("random graphs are right");
-        names.borrow_mut().extend(random.graph.live_nodes().map(|(_, node)| text::op_name(&node.op)));
+        add_names(&random.graph, &mut names.borrow_mut());
     });
     let names = names.into_inner();
     // All but `iota`: it has no operand, so the builder folds it.
-    assert_eq!(names.len(), 75, "ops: {names:?}");
+    assert_eq!(names.len(), 77, "ops: {names:?}");
+}
+
+fn add_names(graph: &Graph, names: &mut BTreeSet<String>) {
+    for (_, node) in graph.live_nodes() {
+        names.insert(text::op_name(&node.op));
+        node.op.bodies().into_iter().for_each(|body| add_names(body, names));
+    }
 }
 
 #[test]
@@ -115,4 +123,44 @@ fn fuel_stops_anywhere() {
         assert!(options.fuel <= fuel);
         check_outputs(seed, graph, &changed, exact, true);
     });
+}
+
+/// Rounds end by their number, by the condition of a round, or before the first; rows of stacks that no round wrote are 0.
+#[test]
+fn loops_end() {
+    let graph = text::parse(
+        r#"graph "g" {
+          input %n "n" : i64[]
+          input %go "go" : bool[]
+          input %x "x" : i32[]
+          %rounds, %last, %stack = loop %n, %go, %x {carried 1, limit 5} : i64[], i32[], i32[5] graph "doubles to twenty" {
+            input %round "round" : i64[]
+            input %c "c" : i32[]
+            constant %twenty : i32[] = 20
+            %next = add %c, %c : i32[]
+            %go = lt %next, %twenty : bool[]
+            output %go "go"
+            output %next "c"
+            output %c "stack"
+          }
+          output %rounds "rounds"
+          output %last "last"
+          output %stack "stack"
+        }"#,
+    )
+    .unwrap();
+    verify::verify(&graph).unwrap();
+    for (rounds, go, x, want) in [
+        (3i64, true, 1i32, (3, 8, [1, 2, 4, 0, 0])),
+        (100, true, 1, (5, 32, [1, 2, 4, 8, 16])),
+        (100, true, 3, (3, 24, [3, 6, 12, 0, 0])),
+        (100, false, 1, (0, 1, [0; 5])),
+        (-1, true, 1, (0, 1, [0; 5])),
+    ] {
+        let outputs = interp::run(&graph, &[Tensor::scalar(rounds), Tensor::scalar(go), Tensor::scalar(x)]).unwrap();
+        let numbers = |tensor: &Tensor| tensor.numbers().map(|number| number.as_i64()).collect::<Vec<_>>();
+        assert_eq!(numbers(&outputs[0]), [want.0], "{rounds} {go} {x}");
+        assert_eq!(numbers(&outputs[1]), [want.1], "{rounds} {go} {x}");
+        assert_eq!(numbers(&outputs[2]), want.2, "{rounds} {go} {x}");
+    }
 }

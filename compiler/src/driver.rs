@@ -20,7 +20,8 @@ use crate::emit::{self, BufferPlace, CompiledKernel, CompiledModel, DimRange, Li
 use crate::graph::lengths::{Length, Lengths};
 use crate::graph::{self, Graph};
 use crate::import::{self, Imported, NamedValue, WarningKind};
-use crate::loops::{self, BufferId, Program};
+use crate::loops::regions::Item;
+use crate::loops::{self, BufferId, Program, RegionKind};
 use crate::onnx::Model;
 use crate::parallel;
 use crate::passes;
@@ -626,6 +627,7 @@ impl Specialization {
             inputs: shapes(inputs),
             outputs: shapes(outputs),
             kernels,
+            runs: runs(program, plan, &program.items()),
             staged_inputs: staged_inputs.into_iter().flatten().collect(),
             staged_outputs: staged_outputs.into_iter().flatten().collect(),
             arena_bytes,
@@ -667,6 +669,22 @@ pub fn compile_graph(graph: Graph, options: &Options, observer: &mut dyn Observe
     compilation.specializations = vec![Specialization { graph: Some(graph), ..Specialization::default() }];
     compilation.run_from(Stage::Passes, options, observer)?;
     Ok(compilation)
+}
+
+/// What a run does, with kernels by place.
+fn runs(program: &Program, plan: &plan::MemoryPlan, items: &[Item]) -> Vec<emit::Step<usize>> {
+    let run = |item: &Item| match item {
+        Item::Kernel(place) => emit::Step::Call(*place),
+        Item::Region(region, items) => {
+            let (kind, body) = (program.regions[*region].kind, runs(program, plan, items));
+            let condition = buffer_place(plan.places[kind.condition()]);
+            match kind {
+                RegionKind::Loop { .. } => emit::Step::Loop { go: condition, body },
+                RegionKind::Branch { taken, .. } => emit::Step::Branch { cond: condition, taken, body },
+            }
+        }
+    };
+    items.iter().map(run).collect()
 }
 
 fn ports(model: &str, kind: &str, program: &Program, tensors: &[(String, BufferId)]) -> Vec<Port> {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use mcc::emit::{self, BufferPlace, CompiledKernel, CompiledModel, Linked, Port, Specialization};
+use mcc::emit::{self, BufferPlace, CompiledKernel, CompiledModel, Linked, Port, Specialization, Step};
 use mcc::tools::exec::Executable;
 use mcc_kernel::{Address, Arch, Builder, Kernel, Op, Operand, Target, Type};
 use mcc_support::{DType, Tensor, TensorType};
@@ -41,6 +41,7 @@ fn specialization(kernels: Vec<CompiledKernel>, arena_bytes: u64) -> Specializat
         staged_outputs: Vec::new(),
         inputs: Vec::new(),
         outputs: Vec::new(),
+        runs: (0..kernels.len()).map(Step::Call).collect(),
         kernels,
         arena_bytes,
         arena_lower_bound_bytes: arena_bytes,

@@ -222,6 +222,24 @@ pub fn other_onnx_tests() -> Vec<OnnxTest> {
     tests
 }
 
+/// An operator of ai.onnx in one version, by the onnx package. The last of `inputs` and `outputs` stands for all that follow.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Schema {
+    pub name: String,
+    pub since: i64,
+    pub deprecated: bool,
+    /// Names of types.
+    pub inputs: Vec<String>,
+    pub outputs: Vec<String>,
+    /// The element types that each may be, by their numbers in ONNX.
+    pub types: BTreeMap<String, Vec<i32>>,
+}
+
+/// All of them, by name and version.
+pub fn schemas() -> Vec<Schema> {
+    read_json(&cached("onnx-schemas.json"))
+}
+
 /// Images of digits, as the digit models take them.
 #[derive(Clone, Debug)]
 pub struct Digits {

@@ -1,6 +1,8 @@
 //! Random graphs over all ops, for tests that compare one stage with another.
 
-use mcc::graph::{BinaryFn, Builder, Contraction, Conv, Graph, Op, PadMode, ReduceFn, SliceAxis, UnaryFn, Window, Wire, infer};
+use mcc::graph::{
+    BinaryFn, Builder, Contraction, Conv, Graph, Op, PadMode, ReduceFn, Round, SliceAxis, UnaryFn, Window, Wire, infer,
+};
 use mcc_support::random::Random;
 use mcc_support::tensor::Number;
 use mcc_support::{DType, Shape, Tensor, TensorType};
@@ -35,7 +37,7 @@ pub struct RandomGraph {
 /// A graph; the same for the same state of `random`.
 pub fn random_graph(random: &mut Random, config: &Config) -> RandomGraph {
     let builder = Builder::new("random");
-    let mut generator = Generator { builder: &builder, random, config, values: Vec::new() };
+    let mut generator = Generator { builder: &builder, random, config, values: Vec::new(), depth: 0 };
     for at in 0..1 + generator.random.below(3) {
         let dtype = generator.dtype();
         let ty = TensorType::new(dtype, generator.shape(1, 5));
@@ -99,6 +101,8 @@ struct Generator<'b, 'r> {
     random: &'r mut Random,
     config: &'r Config,
     values: Vec<Made<'b>>,
+    /// Bodies around what is made.
+    depth: usize,
 }
 
 type Step<'b> = Option<(Op, Vec<Wire<'b>>)>;
@@ -159,11 +163,16 @@ const REDUCE: [ReduceFn; 4] = [ReduceFn::Sum, ReduceFn::Prod, ReduceFn::Max, Red
 
 impl<'b> Generator<'b, '_> {
     fn step(&mut self) {
+        if self.depth < 2 && self.random.chance(0.04) {
+            return if self.random.chance(0.6) { self.repeat() } else { self.branch() };
+        }
         // Often the newest, so that chains arise.
         let chained = self.random.chance(0.4);
         let x = self.values[if chained { self.values.len() - 1 } else { self.random.below(self.values.len()) }];
-        let step = match self.random.below(22) {
-            0 => Some((Op::Unary(*self.random.pick(&UNARY[..if x.exact { UNARY.len() } else { SMOOTH_UNARY }])), vec![x.wire])),
+        let step = match self.random.below(23) {
+            0 | 22 => {
+                Some((Op::Unary(*self.random.pick(&UNARY[..if x.exact { UNARY.len() } else { SMOOTH_UNARY }])), vec![x.wire]))
+            }
             1 | 2 => self.binary(x),
             3 => self.select(x),
             4 => self.cast(x),
@@ -199,6 +208,85 @@ impl<'b> Generator<'b, '_> {
         }
         let wire = self.builder.add(op, &operands);
         self.values.push(Made { wire, exact, used: false });
+    }
+
+    /// A value of the same type that is as exact, the newest of those in the body.
+    fn like(&mut self, x: Made<'b>, from: usize) -> Made<'b> {
+        let fits = |made: &&Made<'b>| made.wire.ty() == x.wire.ty() && (made.exact || !x.exact);
+        self.values[from..].iter().rev().find(fits).copied().unwrap_or(x)
+    }
+
+    /// An integer that depends on data, below a bound.
+    fn number(&mut self, bound: usize) -> Option<Wire<'b>> {
+        let is_integer = |made: &&Made<'b>| made.exact && made.wire.dtype().is_integer() && made.wire.shape().count() > 0;
+        let integers: Vec<Wire<'b>> = self.values.iter().filter(is_integer).map(|made| made.wire).collect();
+        if integers.is_empty() {
+            return None;
+        }
+        let picked = *self.random.pick(&integers);
+        let first = picked.slice(vec![SliceAxis { start: 0, step: 1, count: 1 }; picked.rank()]).reshape(Shape::scalar());
+        Some(first.cast(DType::I64).binary(BinaryFn::Mod, self.builder.constant(Tensor::scalar(bound as i64))))
+    }
+
+    /// Steps inside of a body.
+    fn inside(&mut self) {
+        self.depth += 1;
+        (0..2 + self.random.below(5)).for_each(|_| self.step());
+        self.depth -= 1;
+    }
+
+    fn repeat(&mut self) {
+        let builder = self.builder;
+        let initial: Vec<Made<'b>> = (0..1 + self.random.below(3)).map(|_| *self.random.pick(&self.values)).collect();
+        let wires: Vec<Wire<'b>> = initial.iter().map(|made| made.wire).collect();
+        let rounds = self.number(7).filter(|rounds| rounds.constant().is_none());
+        let go = self.number(4).map(|number| number.lt(builder.constant(Tensor::scalar(3i64))));
+        let outside = self.values.len();
+        let mut exact = Vec::new();
+        let repeated = builder.repeat(5 + self.random.below(3), rounds, go, &wires, |round, carried| {
+            self.values.push(Made { wire: round, exact: true, used: true });
+            self.values.extend(carried.iter().zip(&initial).map(|(&wire, made)| Made { wire, ..*made }));
+            self.inside();
+            let next: Vec<Made<'b>> =
+                carried.iter().zip(&initial).map(|(&wire, made)| self.like(Made { wire, ..*made }, outside)).collect();
+            let elements: Vec<Made<'b>> =
+                (0..self.random.below(3)).map(|_| self.values[self.values.len() - 1 - self.random.below(2)]).collect();
+            let always = builder.constant(Tensor::scalar(true));
+            let go = self.number(5).filter(|_| self.random.chance(0.5));
+            let go = go.map_or(always, |number| number.lt(builder.constant(Tensor::scalar(4i64))));
+            exact = elements.iter().map(|made| made.exact).collect();
+            self.values.truncate(outside);
+            let wires = |list: Vec<Made<'b>>| list.into_iter().map(|made| made.wire).collect();
+            Ok(Round { go, next: wires(next), elements: wires(elements) })
+        });
+        let repeated = repeated.expect("bodies are well-typed");
+        if repeated.rounds.constant().is_some() {
+            // Written out: nothing new, and stacks may have no rows.
+            return;
+        }
+        self.values.push(Made { wire: repeated.rounds, exact: true, used: false });
+        self.values.extend(repeated.carried.iter().zip(&initial).map(|(&wire, made)| Made {
+            wire,
+            exact: made.exact,
+            used: false,
+        }));
+        self.values.extend(repeated.stacks.iter().zip(exact).map(|(&wire, exact)| Made { wire, exact, used: false }));
+    }
+
+    fn branch(&mut self) {
+        let builder = self.builder;
+        let Some(number) = self.number(2) else { return };
+        let cond = number.eq(builder.constant(Tensor::scalar(1i64)));
+        let like: Vec<Made<'b>> = (0..1 + self.random.below(2)).map(|_| *self.random.pick(&self.values)).collect();
+        let outside = self.values.len();
+        let results = builder.branch(cond, |_| {
+            self.inside();
+            let results = like.iter().map(|&made| self.like(made, outside).wire).collect();
+            self.values.truncate(outside);
+            Ok(results)
+        });
+        let results = results.expect("branches are well-typed");
+        self.values.extend(results.into_iter().zip(&like).map(|(wire, made)| Made { wire, exact: made.exact, used: false }));
     }
 
     /// f32 more often than others, those that only move less often.

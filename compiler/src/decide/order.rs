@@ -4,17 +4,48 @@ use std::collections::BTreeSet;
 
 use mcc_support::EntityMap;
 
+use crate::loops::regions::Item;
 use crate::loops::sites;
 use crate::loops::{BufferId, Program, Role};
 
 /// Names of the kernels in the order chosen: that of the program, or one found by always running the kernel after which least is
-/// live, where that lowers the peak. What needs nothing that is computed (the borders of padded buffers) runs when it is needed.
+/// live, where that lowers the peak. What needs nothing that is computed (the borders of padded buffers) runs when it is needed. A
+/// region runs as a whole; the latches of a loop end it, as they stand.
 pub fn choose(program: &Program) -> Vec<String> {
-    let graph = Dependences::of(program);
+    let mut order = Vec::with_capacity(program.kernels.len());
+    choose_items(program, &program.items(), &mut order);
+    order.into_iter().map(|kernel| program.kernels[kernel].name.clone()).collect()
+}
+
+fn choose_items(program: &Program, items: &[Item], order: &mut Vec<usize>) {
+    let is_latch = |item: &&Item| matches!(item, Item::Kernel(kernel) if program.kernels[*kernel].latch);
+    let latches = items.iter().filter(is_latch).count();
+    let (units, latches) = items.split_at(items.len() - latches);
+    let graph = Dependences::of(program, units);
     let candidates = [graph.greedy(Greed::First), graph.greedy(Greed::Live), graph.greedy(Greed::Peak)];
     // The first of equals: where nothing is won, the order of the model.
     let best = candidates.iter().min_by_key(|order| graph.peak(order)).expect("there are candidates");
-    best.iter().map(|&kernel| program.kernels[kernel].name.clone()).collect()
+    for item in best.iter().map(|&unit| &units[unit]).chain(latches) {
+        match item {
+            Item::Kernel(kernel) => order.push(*kernel),
+            Item::Region(_, items) => choose_items(program, items, order),
+        }
+    }
+}
+
+/// Buffers that kernels at a place read and write, with the conditions of their regions.
+fn accesses(program: &Program, item: &Item) -> (BTreeSet<BufferId>, BTreeSet<BufferId>) {
+    match item {
+        Item::Kernel(kernel) => sites::accesses(&program.kernels[*kernel]),
+        Item::Region(region, items) => {
+            let mut all = (BTreeSet::from([program.regions[*region].kind.condition()]), BTreeSet::new());
+            for (reads, writes) in items.iter().map(|item| accesses(program, item)) {
+                all.0.extend(reads);
+                all.1.extend(writes);
+            }
+            all
+        }
+    }
 }
 
 /// What counts for the next kernel to run.
@@ -28,8 +59,9 @@ enum Greed {
     Peak,
 }
 
+/// Of the kernels and regions of one region.
 struct Dependences {
-    /// Buffers in the arena that each kernel touches.
+    /// Buffers in the arena that each touches.
     touches: Vec<BTreeSet<BufferId>>,
     /// Kernels that must run before each.
     before: Vec<BTreeSet<usize>>,
@@ -38,8 +70,8 @@ struct Dependences {
 }
 
 impl Dependences {
-    fn of(program: &Program) -> Self {
-        let accesses: Vec<_> = program.kernels.iter().map(sites::accesses).collect();
+    fn of(program: &Program, units: &[Item]) -> Self {
+        let accesses: Vec<_> = units.iter().map(|unit| accesses(program, unit)).collect();
         let count = accesses.len();
         let mut graph = Dependences {
             touches: vec![BTreeSet::new(); count],
@@ -51,15 +83,14 @@ impl Dependences {
         for (kernel, (reads, writes)) in accesses.iter().enumerate() {
             for &buffer in reads.union(writes) {
                 let is_write = writes.contains(&buffer);
-                // Reads stay behind the writes before them, and before those after them.
-                for &(other, _) in
-                    touched_by[buffer].iter().filter(|&&(_, wrote)| wrote != is_write || (wrote && reads.contains(&buffer)))
-                {
+                // Reads stay behind the writes before them, and before those after them; so do writes to what other regions touch.
+                let ordered = reads.contains(&buffer) || program.buffers[buffer].role == Role::Shared;
+                for &(other, _) in touched_by[buffer].iter().filter(|&&(_, wrote)| wrote != is_write || (wrote && ordered)) {
                     graph.before[kernel].insert(other);
                     graph.after[other].insert(kernel);
                 }
                 touched_by[buffer].push((kernel, is_write));
-                if matches!(program.buffers[buffer].role, Role::Temporary | Role::Local) {
+                if matches!(program.buffers[buffer].role, Role::Temporary | Role::Shared | Role::Local) {
                     graph.touches[kernel].insert(buffer);
                 }
             }

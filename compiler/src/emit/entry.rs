@@ -1,4 +1,4 @@
-//! The entry function, `NAME_call`: checks what the caller passes, then calls the kernels in order.
+//! The entry function, `NAME_call`: checks what the caller passes, then calls the kernels in order, some of them in branches and loops.
 
 use std::mem::offset_of;
 
@@ -40,6 +40,43 @@ pub struct KernelCall {
     pub extent: i64,
 }
 
+/// What a run does at one place.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Step<C> {
+    Call(C),
+    /// Rounds run while the byte at `go` is not 0, tested before each.
+    Loop {
+        go: BufferPlace,
+        body: Vec<Step<C>>,
+    },
+    /// Runs where the byte at `cond` is 1 (`taken`) or 0.
+    Branch {
+        cond: BufferPlace,
+        taken: bool,
+        body: Vec<Step<C>>,
+    },
+}
+
+impl<C> Step<C> {
+    /// The same with other calls.
+    pub fn map<D>(&self, call: &impl Fn(&C) -> D) -> Step<D> {
+        let inside = |body: &[Step<C>]| body.iter().map(|step| step.map(call)).collect();
+        match self {
+            Step::Call(one) => Step::Call(call(one)),
+            Step::Loop { go, body } => Step::Loop { go: *go, body: inside(body) },
+            Step::Branch { cond, taken, body } => Step::Branch { cond: *cond, taken: *taken, body: inside(body) },
+        }
+    }
+
+    /// This step and those in it, in order.
+    fn walk<'s>(&'s self, visit: &mut dyn FnMut(&'s Step<C>)) {
+        visit(self);
+        if let Step::Loop { body, .. } | Step::Branch { body, .. } = self {
+            body.iter().for_each(|step| step.walk(visit));
+        }
+    }
+}
+
 /// What the entry function does.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct EntryPlan {
@@ -65,7 +102,7 @@ pub struct EntryBody {
     /// Tensors that lie in the arena, with room for their largest extents, while the kernels run.
     pub staged_inputs: Vec<Staged>,
     pub staged_outputs: Vec<Staged>,
-    pub calls: Vec<KernelCall>,
+    pub steps: Vec<Step<KernelCall>>,
     /// Place in the arena of the `i32` that kernels set when they had to clamp an index, where one does.
     pub status_offset: Option<u64>,
 }
@@ -214,7 +251,17 @@ fn store_counts(builder: &mut Builder, counts: &[VReg], call: VReg) {
 }
 
 fn run(builder: &mut Builder, plan: &EntryPlan, body: &EntryBody, call: VReg) -> VReg {
-    let reads = |wanted: fn(&BufferPlace) -> bool| body.calls.iter().flat_map(|call| &call.args).any(wanted);
+    let mut most = 0;
+    let mut places: Vec<BufferPlace> = Vec::new();
+    let mut visit = |step: &Step<KernelCall>| match step {
+        Step::Call(call) => {
+            most = most.max(call.args.len());
+            places.extend(&call.args);
+        }
+        Step::Loop { go: condition, .. } | Step::Branch { cond: condition, .. } => places.push(*condition),
+    };
+    body.steps.iter().for_each(|step| step.walk(&mut visit));
+    let reads = |wanted: fn(&BufferPlace) -> bool| places.iter().any(wanted);
     let has_inputs = reads(|place| matches!(place, BufferPlace::Input(_))) || !body.staged_inputs.is_empty();
     let has_outputs = reads(|place| matches!(place, BufferPlace::Output(_))) || !body.staged_outputs.is_empty();
     let staged = body.staged_inputs.len() + body.staged_outputs.len();
@@ -239,13 +286,10 @@ fn run(builder: &mut Builder, plan: &EntryPlan, body: &EntryBody, call: VReg) ->
     if let Some(address) = &status {
         builder.store(ok, address.clone(), 4);
     }
-    let most = body.calls.iter().map(|call| call.args.len()).max().unwrap_or(0);
     if most > 0 {
         let slot = builder.slot(8 * most as u32, 16);
         let table = builder.inst(Type::Ptr, Op::SlotAddr(slot), &[]);
-        for call in &body.calls {
-            call_kernel(builder, call, table, &bases);
-        }
+        run_steps(builder, &body.steps, table, &bases);
     }
     let status = match status {
         Some(address) => builder.load(Type::I32, address, 4),
@@ -304,26 +348,67 @@ struct Bases {
     weights: Option<VReg>,
 }
 
+fn run_steps(builder: &mut Builder, steps: &[Step<KernelCall>], table: VReg, bases: &Bases) {
+    for step in steps {
+        match step {
+            Step::Call(call) => call_kernel(builder, call, table, bases),
+            Step::Loop { go, body } => {
+                builder.while_loop(
+                    &[],
+                    |builder, _| is_not_zero(builder, *go, bases),
+                    |builder, _| {
+                        run_steps(builder, body, table, bases);
+                        Vec::new()
+                    },
+                );
+            }
+            Step::Branch { cond, taken, body } => {
+                let holds = is_not_zero(builder, *cond, bases);
+                let run = |builder: &mut Builder| {
+                    run_steps(builder, body, table, bases);
+                    Vec::new()
+                };
+                let skip = |_: &mut Builder| Vec::new();
+                if *taken {
+                    builder.if_else(holds, run, skip)
+                } else {
+                    builder.if_else(holds, skip, run)
+                };
+            }
+        }
+    }
+}
+
+fn is_not_zero(builder: &mut Builder, place: BufferPlace, bases: &Bases) -> VReg {
+    let address = pointer(builder, place, bases);
+    let value = builder.load(Type::scalar(Lane::I8), Address::new(address, 0), 1);
+    let zero = builder.scalar_const(Lane::I8, 0);
+    builder.cmp(Cond::Ne, value, zero)
+}
+
 fn call_kernel(builder: &mut Builder, call: &KernelCall, table: VReg, bases: &Bases) {
     for (index, place) in call.args.iter().enumerate() {
-        let pointer = match *place {
-            BufferPlace::Arena(offset) => {
-                builder.lea(Address::new(bases.arena.expect("the arena has bytes where a buffer lies in it"), offset as i64))
-            }
-            BufferPlace::Weights(offset) => {
-                builder.lea(Address::new(bases.weights.expect("there are weights where a kernel reads them"), offset as i64))
-            }
-            BufferPlace::Input(input) => {
-                builder.load_ptr(Address::new(bases.inputs.expect("loaded where used"), 8 * input as i64))
-            }
-            BufferPlace::Dim(dim) => builder.lea(Address::new(bases.dims.expect("loaded where used"), 8 * dim as i64)),
-            BufferPlace::Output(output) => {
-                builder.load_ptr(Address::new(bases.outputs.expect("loaded where used"), 8 * output as i64))
-            }
-        };
+        let pointer = pointer(builder, *place, bases);
         builder.effect(Op::StorePtr(Address::new(table, 8 * index as i64)), &[pointer]);
     }
     let begin = builder.int(0);
     let end = builder.int(call.extent);
     builder.effect(Op::Call(call.symbol.clone()), &[table, begin, end]);
+}
+
+/// The address of a buffer.
+fn pointer(builder: &mut Builder, place: BufferPlace, bases: &Bases) -> VReg {
+    match place {
+        BufferPlace::Arena(offset) => {
+            builder.lea(Address::new(bases.arena.expect("the arena has bytes where a buffer lies in it"), offset as i64))
+        }
+        BufferPlace::Weights(offset) => {
+            builder.lea(Address::new(bases.weights.expect("there are weights where a kernel reads them"), offset as i64))
+        }
+        BufferPlace::Input(input) => builder.load_ptr(Address::new(bases.inputs.expect("loaded where used"), 8 * input as i64)),
+        BufferPlace::Dim(dim) => builder.lea(Address::new(bases.dims.expect("loaded where used"), 8 * dim as i64)),
+        BufferPlace::Output(output) => {
+            builder.load_ptr(Address::new(bases.outputs.expect("loaded where used"), 8 * output as i64))
+        }
+    }
 }

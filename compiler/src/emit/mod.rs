@@ -16,7 +16,7 @@ use mcc_kernel::{Arch, Code, Cpu, Kernel, Target};
 use mcc_runtime::abi;
 use mcc_support::DType;
 
-pub use entry::{BufferPlace, Count, EntryBody, EntryPlan, KernelCall};
+pub use entry::{BufferPlace, Count, EntryBody, EntryPlan, KernelCall, Step};
 pub use model::{CompiledKernel, CompiledModel, DimRange, Port, Specialization, Symbol};
 pub use names::{given_model_name, model_name, tensor_names};
 pub use stage::Staged;
@@ -46,20 +46,20 @@ pub struct Linked {
 
 /// The entry function, `NAME_call`, where the kernels of all specializations are functions with these symbols.
 pub fn entry(model: &CompiledModel, symbols: &[String]) -> Kernel {
-    let call = |(kernel, symbol): (&CompiledKernel, &String)| KernelCall {
-        symbol: symbol.clone(),
-        args: kernel.args.clone(),
-        extent: kernel.extent,
-    };
     let mut symbols = symbols.iter();
-    let body = |specialization: &Specialization| EntryBody {
-        dims: specialization.dims.clone(),
-        counts: specialization.counts.clone(),
-        checks: specialization.checks.clone(),
-        staged_inputs: specialization.staged_inputs.clone(),
-        staged_outputs: specialization.staged_outputs.clone(),
-        calls: specialization.kernels.iter().zip(&mut symbols).map(call).collect(),
-        status_offset: specialization.status_offset,
+    let body = |specialization: &Specialization| {
+        let calls: Vec<KernelCall> = (specialization.kernels.iter().zip(&mut symbols))
+            .map(|(kernel, symbol)| KernelCall { symbol: symbol.clone(), args: kernel.args.clone(), extent: kernel.extent })
+            .collect();
+        EntryBody {
+            dims: specialization.dims.clone(),
+            counts: specialization.counts.clone(),
+            checks: specialization.checks.clone(),
+            staged_inputs: specialization.staged_inputs.clone(),
+            staged_outputs: specialization.staged_outputs.clone(),
+            steps: specialization.runs.iter().map(|step| step.map(&|&place: &usize| calls[place].clone())).collect(),
+            status_offset: specialization.status_offset,
+        }
     };
     let plan = EntryPlan {
         bodies: model.specializations.iter().map(body).collect(),

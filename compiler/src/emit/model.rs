@@ -5,7 +5,7 @@ use mcc_kernel::{Code, Cpu};
 use mcc_support::{Result, Shape, Tensor, TensorType, ensure};
 use target_lexicon::Triple;
 
-use super::entry::{BufferPlace, Count};
+use super::entry::{BufferPlace, Count, Step};
 use super::header;
 use super::stage::Staged;
 
@@ -55,8 +55,10 @@ pub struct Specialization {
     /// Shapes of the model's inputs and outputs.
     pub inputs: Vec<Shape>,
     pub outputs: Vec<Shape>,
-    /// In the order in which they run.
+    /// In the order in which they stand in `runs`.
     pub kernels: Vec<CompiledKernel>,
+    /// What runs, with kernels by place.
+    pub runs: Vec<Step<usize>>,
     pub arena_bytes: u64,
     /// The most that was live at once, below which no plan comes.
     pub arena_lower_bound_bytes: u64,

@@ -59,6 +59,7 @@ impl Builder {
                 return Ok((whole(op.clone(), &[x(), indices]), of[1].clone()));
             }
             Op::BatchNorm { .. } => of[0].clone(),
+            Op::Loop(_) | Op::If(_) => bug!("ops with bodies have several results"),
             Op::WindowArgMax(_) | Op::Iota { .. } => {
                 return Err(Error::new("the places of maxima in images whose extent is known only at run time"));
             }

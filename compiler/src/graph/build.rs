@@ -3,6 +3,8 @@
 //! Operators are written as formulas over [`Wire`]s. A formula cannot stop half-way, so the first mistake is kept in the builder
 //! and what follows from it is void: whoever builds a node asks [`Builder::check`] at its end.
 
+mod body;
+
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,6 +15,7 @@ use mcc_support::{DType, Error, Result, Shape, Tensor, TensorType};
 use super::op::{BinaryFn, Contraction, Conv, Op, PadMode, ReduceFn, SliceAxis, UnaryFn, Window};
 use super::symbolic::Symbolic;
 use super::{Def, Graph, Node, Origin, Value, ValueId, infer, interp};
+pub use body::{Repeated, Round};
 
 /// Largest value a graph may hold, in bytes.
 pub const MAX_VALUE_BYTES: usize = 1 << 31;
@@ -71,6 +74,15 @@ impl Builder {
         let wire = self.define(ty, Def::Input);
         self.state.borrow_mut().graph.inputs.push((name.into(), wire.value));
         wire
+    }
+
+    pub fn input_count(&self) -> usize {
+        self.state.borrow().graph.inputs.len()
+    }
+
+    /// Forgets the inputs after the first so many, which nothing uses.
+    pub fn truncate_inputs(&self, count: usize) {
+        self.state.borrow_mut().graph.inputs.truncate(count);
     }
 
     pub fn output(&self, name: impl Into<String>, wire: Wire<'_>) {
@@ -138,6 +150,30 @@ impl Builder {
         result
     }
 
+    /// Adds a node of several results; where there was a mistake, none.
+    fn add_all(&self, op: Op, operands: &[Wire<'_>]) -> Vec<Wire<'_>> {
+        let types: Vec<TensorType> = operands.iter().map(|wire| wire.ty()).collect();
+        let types = match infer::infer_all(&op, &types.iter().collect::<Vec<_>>()) {
+            Ok(types) => types,
+            Err(error) => {
+                self.fail(error);
+                return Vec::new();
+            }
+        };
+        if let Some(ty) = types.iter().find(|ty| ty.checked_size_bytes().is_none_or(|size| size > MAX_VALUE_BYTES)) {
+            self.fail(Error::new(format!("a value of type {ty} is larger than {} MiB", MAX_VALUE_BYTES >> 20)));
+            return Vec::new();
+        }
+        let results: Vec<Wire<'_>> = types.into_iter().map(|ty| self.define(ty, Def::Input)).collect();
+        let mut state = self.state.borrow_mut();
+        let operands = operands.iter().map(|wire| wire.value).collect();
+        let values: Vec<ValueId> = results.iter().map(|wire| wire.value).collect();
+        let node = state.graph.nodes.push(Some(Node { op, operands, results: values.clone() }));
+        values.iter().enumerate().for_each(|(index, &value)| state.graph.values[value].def = Def::Node { node, index });
+        drop(state);
+        results
+    }
+
     fn fold(&self, op: &Op, operands: &[Wire<'_>], ty: &TensorType) -> Option<Tensor> {
         let operands = operands.iter().map(|wire| wire.constant()).collect::<Option<Vec<_>>>()?;
         let operands: Vec<&Tensor> = operands.iter().collect();
@@ -150,8 +186,10 @@ impl Builder {
         let mut seen = BTreeSet::new();
         let mut waiting = vec![wire.value];
         while let Some(value) = waiting.pop() {
+            // A value inside of a body that was taken out has no node here.
             if seen.insert(value)
-                && let Some((_, node)) = graph.definition(value)
+                && let Def::Node { node, .. } = graph.values[value].def
+                && let Some(node) = &graph.nodes[node]
             {
                 waiting.extend(&node.operands);
             }
@@ -340,6 +378,24 @@ impl<'b> Wire<'b> {
         }
         let mut axes: Vec<SliceAxis> = self.shape().iter().map(|&dim| SliceAxis { start: 0, step: 1, count: dim }).collect();
         axes[axis] = SliceAxis { start, step: 1, count };
+        self.slice(axes)
+    }
+
+    /// The part of an axis at an index (an integer scalar that is inside), without the axis.
+    pub fn element(self, axis: usize, index: Self) -> Self {
+        let Some(place) = index.constant().and_then(|place| usize::try_from(place.number(0).as_i64()).ok()) else {
+            return self.gather(index, axis);
+        };
+        let mut shape = self.shape().into_dims();
+        shape.remove(axis);
+        self.slice_axis(axis, place, 1).reshape(shape)
+    }
+
+    /// Along an axis from its end.
+    pub fn reversed(self, axis: usize) -> Self {
+        let mut axes: Vec<SliceAxis> = self.shape().iter().map(|&dim| SliceAxis { start: 0, step: 1, count: dim }).collect();
+        let count = axes[axis].count;
+        axes[axis] = SliceAxis { start: count.saturating_sub(1), step: -1, count };
         self.slice(axes)
     }
 

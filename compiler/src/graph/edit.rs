@@ -128,10 +128,41 @@ impl Edit {
         true
     }
 
+    /// One rewrite: a node becomes another with the same results.
+    pub fn exchange(&mut self, id: NodeId, op: Op, operands: Vec<ValueId>) -> bool {
+        if !self.spend() {
+            return false;
+        }
+        let types: Vec<&TensorType> = operands.iter().map(|&operand| self.graph.ty(operand)).collect();
+        let results = self.graph.node(id).results.clone();
+        let types =
+            infer::infer_all(&op, &types).unwrap_or_else(|error| bug!("pass {} made an ill-typed node: {error}", self.pass));
+        if !types.iter().eq(results.iter().map(|&result| self.graph.ty(result))) {
+            bug!("pass {} exchanged {} for a node of the types {types:?}", self.pass, self.describe(results[0]));
+        }
+        let before = self.describe(results[0]);
+        let node = self.graph.nodes[id].as_mut().expect("only nodes that are there are exchanged");
+        let old = std::mem::replace(node, Node { op, operands, results: results.clone() });
+        old.operands.iter().for_each(|&operand| {
+            self.users[operand].remove(&id);
+        });
+        self.graph.node(id).operands.iter().for_each(|&operand| {
+            self.users[operand].insert(id);
+        });
+        self.log.push(format!("[{}] {before} → {}", self.pass, self.describe(results[0])));
+        old.operands.into_iter().for_each(|operand| self.remove_unused(operand));
+        true
+    }
+
+    /// Whether a result of a node is used.
+    pub fn is_needed(&self, node: NodeId) -> bool {
+        self.graph.node(node).results.iter().any(|&result| self.is_used(result))
+    }
+
     /// One rewrite: a node that nobody uses goes.
     pub fn remove(&mut self, node: NodeId) -> bool {
         let result = self.graph.node(node).results[0];
-        assert!(!self.is_used(result), "{result} is used");
+        assert!(!self.is_needed(node), "{result} is used");
         if !self.spend() {
             return false;
         }
@@ -166,10 +197,10 @@ impl Edit {
         let mut unused = vec![value];
         while let Some(value) = unused.pop() {
             let Def::Node { node: id, .. } = self.graph.values[value].def else { continue };
-            if self.is_used(value) {
+            if self.graph.nodes[id].is_none() || self.is_needed(id) {
                 continue;
             }
-            let Some(node) = self.graph.nodes[id].take() else { continue };
+            let node = self.graph.nodes[id].take().expect("looked at just now");
             for operand in node.operands {
                 self.users[operand].remove(&id);
                 unused.push(operand);

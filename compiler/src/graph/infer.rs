@@ -5,15 +5,26 @@
 
 use mcc_support::{DType, Error, Result, Shape, TensorType, ensure};
 
-use super::op::{BinaryFn, Contraction, Conv, Op, PadMode, ReduceFn, SliceAxis, UnaryFn, Window};
+use super::Graph;
+use super::op::{BinaryFn, Contraction, Conv, If, Loop, Op, PadMode, ReduceFn, SliceAxis, UnaryFn, Window};
 
 /// No model's window is as large; larger ones could only consist of padding.
 const MAX_WINDOW_CELLS: usize = 1 << 24;
 
-/// The type of the op's result.
+/// The types of the op's results.
+pub fn infer_all(op: &Op, operands: &[&TensorType]) -> Result<Vec<TensorType>> {
+    match op {
+        Op::Loop(inner) => repeated(inner, operands),
+        Op::If(inner) => branch(inner, operands),
+        op => infer(op, operands).map(|ty| vec![ty]),
+    }
+}
+
+/// The type of the only result of an op without bodies.
 pub fn infer(op: &Op, operands: &[&TensorType]) -> Result<TensorType> {
     check_count(op, operands.len())?;
     match op {
+        Op::Loop(_) | Op::If(_) => Err(Error::new("an op with bodies has several results")),
         Op::Unary(function) => unary(*function, operands[0]),
         Op::Binary(function) => binary(*function, operands[0], operands[1]),
         Op::Select => select(operands),
@@ -78,8 +89,50 @@ fn check_count(op: &Op, found: usize) -> Result<()> {
             ensure!(found > 0, "concat needs at least one operand");
             found
         }
+        Op::Loop(_) | Op::If(_) => found,
     };
     ensure!(found == expected, "{found} operands where {expected} are needed");
+    Ok(())
+}
+
+fn repeated(inner: &Loop, operands: &[&TensorType]) -> Result<Vec<TensorType>> {
+    let Loop { body, carried, limit } = inner;
+    let (round, go) = (TensorType::new(DType::I64, []), TensorType::new(DType::Bool, []));
+    ensure!(operands.len() >= 2 + carried, "a loop has a number of rounds, a condition and {carried} initial values");
+    ensure!(*operands[0] == round && *operands[1] == go, "a loop runs {round} rounds while a {go} holds");
+    check_inputs(body, [&round].into_iter().chain(operands[2..].iter().copied()))?;
+    let outputs = output_types(body);
+    ensure!(outputs.len() > *carried && *outputs[0] == go, "the body of a loop gives a {go} and {carried} carried values");
+    for (next, initial) in outputs[1..].iter().zip(&operands[2..2 + carried]) {
+        ensure!(next == initial, "a value carried by a loop starts as {initial} and goes on as {next}");
+    }
+    let stack =
+        |ty: &&TensorType| TensorType::new(ty.dtype, [*limit].into_iter().chain(ty.shape.iter().copied()).collect::<Vec<_>>());
+    Ok([round]
+        .into_iter()
+        .chain(outputs[1..=*carried].iter().copied().cloned())
+        .chain(outputs[1 + carried..].iter().map(stack))
+        .collect())
+}
+
+fn branch(inner: &If, operands: &[&TensorType]) -> Result<Vec<TensorType>> {
+    let cond = TensorType::new(DType::Bool, []);
+    ensure!(operands.first().is_some_and(|first| **first == cond), "a branch is taken by a {cond}");
+    check_inputs(&inner.then, operands[1..].iter().copied())?;
+    check_inputs(&inner.otherwise, operands[1..].iter().copied())?;
+    let (then, otherwise) = (output_types(&inner.then), output_types(&inner.otherwise));
+    ensure!(then == otherwise, "the branches compute different types: {then:?} and {otherwise:?}");
+    Ok(then.into_iter().cloned().collect())
+}
+
+fn output_types(body: &Graph) -> Vec<&TensorType> {
+    body.outputs.iter().map(|&(_, output)| body.ty(output)).collect()
+}
+
+fn check_inputs<'t>(body: &Graph, given: impl Iterator<Item = &'t TensorType>) -> Result<()> {
+    let inputs: Vec<&TensorType> = body.inputs.iter().map(|&(_, input)| body.ty(input)).collect();
+    let given: Vec<&TensorType> = given.collect();
+    ensure!(inputs == given, "a body with the inputs {inputs:?} is given {given:?}");
     Ok(())
 }
 

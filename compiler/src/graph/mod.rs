@@ -18,10 +18,10 @@ pub mod verify;
 
 use mcc_support::{EntityMap, Tensor, TensorType, entity_id};
 
-pub use build::{Builder, Wire};
+pub use build::{Builder, Repeated, Round, Wire};
 pub use extent::Extent;
 pub use lengths::Lengths;
-pub use op::{BinaryFn, Contraction, Conv, Op, PadMode, ReduceFn, SliceAxis, UnaryFn, Window};
+pub use op::{BinaryFn, Contraction, Conv, If, Loop, Op, PadMode, ReduceFn, SliceAxis, UnaryFn, Window};
 
 entity_id!(/// The typed result of a node, an input or a constant.
     ValueId, "%");

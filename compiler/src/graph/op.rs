@@ -3,6 +3,8 @@
 
 use mcc_support::{DType, Shape};
 
+use super::Graph;
+
 /// What a node computes. Shapes and attributes are compile-time values; operands are listed with each op.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Op {
@@ -63,6 +65,71 @@ pub enum Op {
     // --- kept whole until the deployment passes ---
     /// `x [N, C, …]`, scale, bias, mean, variance `[C]`: `(x − mean) / sqrt(variance + epsilon) · scale + bias`.
     BatchNorm { epsilon: f32 },
+
+    // --- control flow; the only ops with graphs of their own, and with several results ---
+    /// See [`Loop`].
+    Loop(Box<Loop>),
+    /// See [`If`].
+    If(Box<If>),
+}
+
+/// Runs a graph again and again.
+///
+/// Operands: `rounds i64[]`, `go bool[]`, the initial carried values, then whatever else the body reads. A round runs while fewer
+/// than `rounds` and than `limit` were run and `go` holds, which each round computes anew.
+///
+/// Results: the number of rounds run (`i64[]`), the carried values after the last, and one stack `[limit, …]` for each value that
+/// rounds add to one, zero beyond the rounds run.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Loop {
+    /// Inputs: the round (`i64[]`, from 0), the carried values, then the operands behind the initial values. Outputs: whether to go
+    /// on, the carried values of the next round, then an element of each stack.
+    pub body: Graph,
+    /// How many values are carried.
+    pub carried: usize,
+    pub limit: usize,
+}
+
+/// Runs one graph or the other. Operands: `cond bool[]`, then the inputs of both graphs. Results: the outputs of the one that ran;
+/// both have outputs of the same types.
+#[derive(Clone, PartialEq, Debug)]
+pub struct If {
+    pub then: Graph,
+    pub otherwise: Graph,
+}
+
+impl Op {
+    /// The graphs inside.
+    pub fn bodies(&self) -> Vec<&Graph> {
+        match self {
+            Op::Loop(inner) => vec![&inner.body],
+            Op::If(inner) => vec![&inner.then, &inner.otherwise],
+            _ => Vec::new(),
+        }
+    }
+
+    pub fn bodies_mut(&mut self) -> Vec<&mut Graph> {
+        match self {
+            Op::Loop(inner) => vec![&mut inner.body],
+            Op::If(inner) => {
+                let If { then, otherwise } = inner.as_mut();
+                vec![then, otherwise]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    pub fn has_body(&self) -> bool {
+        matches!(self, Op::Loop(_) | Op::If(_))
+    }
+
+    /// Of the operands of an op with bodies, the first that the bodies read as it is, and the place of the same among their inputs.
+    pub fn captures(&self) -> (usize, usize) {
+        match self {
+            Op::Loop(inner) => (2 + inner.carried, 1 + inner.carried),
+            _ => (1, 0),
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -1,6 +1,6 @@
 //! What the builder knows of extents and small integer values that are known only at run time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use mcc_support::tensor::Number;
 use mcc_support::{DType, Error, Result, Shape, Tensor, TensorType};
@@ -179,6 +179,33 @@ impl Builder {
         if extent.known().is_none() {
             symbolic.elements.insert(wire.value, vec![extent.clone()]);
         }
+    }
+
+    /// These values are no longer there. Whether a run was to be ended by one of them.
+    pub(super) fn forget_wires(&self, gone: &BTreeSet<ValueId>) -> bool {
+        let symbolic = &mut self.state.borrow_mut().symbolic;
+        symbolic.wires.retain(|_, value| !gone.contains(value));
+        let checks = symbolic.checks.len();
+        symbolic.checks.retain(|(_, value)| !gone.contains(value));
+        symbolic.checks.len() < checks
+    }
+
+    /// Notes that an `i64[]` is no less than 0 and no more than a bound.
+    pub(super) fn name_extent(&self, name: &str, wire: Wire<'_>, max: usize) {
+        let max = i64::try_from(max).unwrap_or(i64::MAX);
+        let symbolic = &mut self.state.borrow_mut().symbolic;
+        let extent = symbolic.atoms.symbol(name, wire.value, (0, max));
+        symbolic.elements.insert(wire.value, vec![extent]);
+    }
+
+    /// The values that an extent is computed from.
+    pub(super) fn symbols(&self, extent: &Extent) -> Vec<ValueId> {
+        let atoms = extent.terms().flat_map(|(atoms, _)| atoms).copied().collect::<Vec<_>>();
+        let of = |atom| match self.atom(atom) {
+            Atom::Symbol { value, .. } => vec![value],
+            Atom::Quotient(a, b) | Atom::Min(a, b) | Atom::Max(a, b) => [self.symbols(&a), self.symbols(&b)].concat(),
+        };
+        atoms.into_iter().flat_map(of).collect()
     }
 
     pub(super) fn atom(&self, atom: AtomId) -> Atom {

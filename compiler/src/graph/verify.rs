@@ -8,6 +8,7 @@
 //! * Order: no value depends on itself.
 //! * Names: those of inputs are distinct.
 //! * Lengths: those that are stated are one for each axis, of extents that are there.
+//! * The graphs inside of nodes: all of this.
 
 use std::collections::BTreeSet;
 
@@ -87,7 +88,7 @@ fn definitions(graph: &Graph) -> Result<()> {
     }
     let mut defined = EntityMap::<ValueId, bool>::filled(graph.values.len(), false);
     for (id, node) in graph.live_nodes() {
-        ensure!(node.results.len() == 1, "{id}: has {} results", node.results.len());
+        ensure!(!node.results.is_empty(), "{id}: has no results");
         for (index, &result) in node.results.iter().enumerate() {
             ensure!(graph.values.get(result).is_some(), "{id}: gives {result}, which does not exist");
             ensure!(!defined[result], "{result}: is the result of two nodes");
@@ -120,11 +121,19 @@ fn uses(graph: &Graph, id: NodeId, node: &Node) -> Result<()> {
 }
 
 fn types(graph: &Graph, node: &Node) -> Result<()> {
-    let operands: Vec<_> = node.operands.iter().map(|&operand| graph.ty(operand)).collect();
     let result = node.results[0];
-    match infer::infer(&node.op, &operands) {
+    for body in node.op.bodies() {
+        verify(body).map_err(|error| error.context(format!("in a body of {result}")))?;
+    }
+    let operands: Vec<_> = node.operands.iter().map(|&operand| graph.ty(operand)).collect();
+    match infer::infer_all(&node.op, &operands) {
         Err(error) => bail!("{result}: {}", error.message),
-        Ok(ty) => ensure!(ty == *graph.ty(result), "{result}: is declared as {} but is a {ty}", graph.ty(result)),
+        Ok(types) => {
+            ensure!(types.len() == node.results.len(), "{result}: {} results of {}", node.results.len(), types.len());
+            for (&result, ty) in node.results.iter().zip(types) {
+                ensure!(ty == *graph.ty(result), "{result}: is declared as {} but is a {ty}", graph.ty(result));
+            }
+        }
     }
     Ok(())
 }

@@ -1,12 +1,13 @@
-//! Control flow: branches and loops whose course is known when the model is compiled are written out.
+//! Control flow. Branches whose condition is known are taken, short loops of a known number of rounds are written out; what is left
+//! becomes a branch or loop of the graph.
 
 use std::cell::RefCell;
 
-use mcc_support::{Error, Result, Shape, Tensor, TensorType, ensure};
+use mcc_support::{Error, Result, Shape, Tensor, ensure};
 
-use super::{Importer, Scope};
-use crate::graph::Wire;
-use crate::onnx::{Attributes, FlatGraph, Node};
+use super::{Importer, Item, Scope, wires};
+use crate::graph::{Repeated, Round, Wire};
+use crate::onnx::{Attributes, Declared, FlatGraph, Node};
 use crate::ops;
 
 /// Most nodes of the graph after a loop was written out.
@@ -16,22 +17,27 @@ const MAX_ROUNDS: usize = 1 << 16;
 
 impl<'b> Importer<'b> {
     /// The results of an operator of control flow. `None` where something in it could not be made.
-    pub(super) fn control<'a>(&mut self, scope: &Scope<'_, 'a, 'b>, node: &'a Node<'a>) -> Result<Option<Vec<Wire<'b>>>> {
-        let Some(inputs) = self.inputs_of(scope, node).filter(|inputs| !self.needs_stand_in(node, inputs)) else {
+    pub(super) fn control<'a>(&mut self, scope: &Scope<'_, 'a, 'b>, node: &'a Node<'a>) -> Result<Option<Vec<Item<'b>>>> {
+        let Some(items) = self.items_of(scope, node) else {
             self.check_operators(node);
             return Ok(None);
         };
-        if let Some(wire) = inputs.iter().flatten().find(|wire| wire.is_bounded()) {
+        if let Some(wire) = items.iter().flat_map(Item::wires).find(|wire| wire.is_bounded()) {
             let found = self.builder.type_text(*wire);
             return Err(Error::new(format!("{} does not take extents that are known only at run time: {found}", node.operator))
                 .help(ops::dynamic::HELP));
         }
         let attributes = node.attributes();
+        let tensors = |results: Option<Vec<Wire<'b>>>| results.map(|wires| wires.into_iter().map(Item::Tensor).collect());
         let results = match node.operator {
-            "If" => self.branch(scope, &attributes, &inputs, node.outputs.len()),
-            "Loop" => self.repeat(scope, &attributes, &inputs),
-            _ => self.scan(scope, &attributes, &inputs, node.opset),
-        }?;
+            "If" => self.branch(scope, &attributes, &wires(node, &items)?, node.outputs.len())?,
+            "Loop" if items.iter().skip(2).any(|item| !matches!(item, Item::Tensor(_))) => {
+                self.repeat_items(scope, &attributes, &items)?
+            }
+            "Loop" => tensors(self.repeat(scope, &attributes, &wires(node, &items)?)?),
+            _ if node.opset < 9 => tensors(self.scan_batches(scope, &attributes, &wires(node, &items)?)?),
+            _ => tensors(self.scan(scope, &attributes, &wires(node, &items)?)?),
+        };
         attributes.finish()?;
         if let Some(results) = &results {
             let (found, wanted) = (results.len(), node.outputs.len());
@@ -59,35 +65,24 @@ impl<'b> Importer<'b> {
         attributes: &Attributes<'a>,
         inputs: &[Option<Wire<'b>>],
         wanted: usize,
-    ) -> Result<Option<Vec<Wire<'b>>>> {
+    ) -> Result<Option<Vec<Item<'b>>>> {
         let then_branch = attributes.required("then_branch", attributes.graph("then_branch")?)?;
         let else_branch = attributes.required("else_branch", attributes.graph("else_branch")?)?;
         let [Some(condition)] = inputs[..] else { return Err(Error::new("If needs exactly one input, the condition")) };
         ensure!(condition.shape().count() == 1, "the condition must have one element, not {}", condition.ty());
         if let Some(value) = condition.constant() {
             let taken = if value.number(0).as_f64() != 0.0 { then_branch } else { else_branch };
-            return self.subgraph(scope, taken, &[]);
+            return self.subgraph_items(scope, taken, Vec::new());
         }
-        let then_results = self.subgraph(scope, then_branch, &[])?;
-        let else_results = self.subgraph(scope, else_branch, &[])?;
-        let (Some(then_results), Some(else_results)) = (then_results, else_results) else { return Ok(None) };
-        let condition = condition.reshape(Shape::scalar());
-        let choose = |(then, otherwise): (&Wire<'b>, &Wire<'b>)| {
-            let types = (then.ty(), otherwise.ty());
-            ensure!(
-                types.0 == types.1 && then.axes() == otherwise.axes(),
-                "the condition is not known when the model is compiled, and the branches compute different types: {} and {}",
-                types.0,
-                types.1
-            );
-            Ok(condition.select(*then, *otherwise))
-        };
-        let results = then_results.iter().zip(&else_results).take(wanted).map(choose).collect::<Result<_>>()?;
-        self.builder.check()?;
-        Ok(Some(results))
+        let mut missing = false;
+        let results = self.builder.branch(condition.reshape(Shape::scalar()), |taken| {
+            let results = self.subgraph(scope, if taken { then_branch } else { else_branch }, &[])?;
+            missing |= results.is_none();
+            Ok(results.ok_or_else(|| Error::new("a branch could not be made"))?.into_iter().take(wanted).collect())
+        });
+        if missing { Ok(None) } else { results.map(|wires| Some(wires.into_iter().map(Item::Tensor).collect())) }
     }
 
-    /// A `Loop` with a known number of rounds.
     fn repeat<'a>(
         &mut self,
         scope: &Scope<'_, 'a, 'b>,
@@ -95,49 +90,156 @@ impl<'b> Importer<'b> {
         inputs: &[Option<Wire<'b>>],
     ) -> Result<Option<Vec<Wire<'b>>>> {
         let body = attributes.required("body", attributes.graph("body")?)?;
-        let known = |index: usize, what: &str| match inputs.get(index).copied().flatten() {
-            None => Ok(None),
-            Some(wire) => match wire.constant() {
-                Some(tensor) if tensor.count() == 1 => Ok(Some(tensor.number(0).as_i64())),
-                _ => Err(self.unknown(what, wire)),
-            },
+        let scalar = |index: usize, what: &str| match inputs.get(index).copied().flatten() {
+            Some(wire) if wire.shape().count() != 1 => {
+                Err(Error::new(format!("{what} must have one element, not {}", wire.ty())))
+            }
+            wire => Ok(wire.map(|wire| wire.reshape(Shape::scalar()))),
         };
-        let rounds = known(0, "the number of rounds of the loop")?.unwrap_or(i64::MAX);
-        let mut condition = known(1, "the condition of the loop")?.is_none_or(|condition| condition != 0);
-        let mut carried = inputs
+        let rounds = scalar(0, "the number of rounds")?;
+        let go = scalar(1, "the condition")?;
+        let initial = inputs
             .iter()
             .skip(2)
             .copied()
             .collect::<Option<Vec<_>>>()
             .ok_or_else(|| Error::new("an initial value is missing"))?;
+        let count = initial.len();
+        ensure!(body.outputs.len() > count, "the body of the loop has {} outputs for {count} carried values", body.outputs.len());
+        let known = match rounds.map(|rounds| rounds.constant()) {
+            None => Some(usize::MAX >> 1),
+            Some(rounds) => rounds.map(|rounds| usize::try_from(rounds.number(0).as_i64()).unwrap_or(0)),
+        };
+        let limit = known.unwrap_or(usize::MAX >> 1);
+        let results = self.rounds(limit, rounds, go, &initial, |importer, round, carried| {
+            let mut values = vec![round, importer.builder.constant(Tensor::scalar(true))];
+            values.extend(carried);
+            let Some(results) = importer.subgraph(scope, body, &values)? else { return Ok(None) };
+            ensure!(results[0].shape().count() == 1, "the condition of the loop must have one element, not {}", results[0].ty());
+            let go = results[0].reshape(Shape::scalar());
+            Ok(Some(Round { go, next: results[1..=count].to_vec(), elements: results[count + 1..].to_vec() }))
+        })?;
+        let Some(Repeated { rounds, mut carried, stacks: stacked }) = results else { return Ok(None) };
+        match rounds.constant() {
+            Some(run) => {
+                let run = usize::try_from(run.number(0).as_i64()).unwrap_or(0);
+                carried.extend(stacked.into_iter().map(|stack| stack.slice_axis(0, 0, run)));
+            }
+            None if !stacked.is_empty() => {
+                let run = self.builder.count("rounds", rounds, limit, true);
+                carried.extend(stacked.into_iter().map(|stack| stack.limited_along(0, &run)));
+            }
+            None => {}
+        }
+        self.builder.check()?;
+        Ok(Some(carried))
+    }
+
+    /// A `Loop` that carries sequences is written out: its course must be known.
+    fn repeat_items<'a>(
+        &mut self,
+        scope: &Scope<'_, 'a, 'b>,
+        attributes: &Attributes<'a>,
+        items: &[Item<'b>],
+    ) -> Result<Option<Vec<Item<'b>>>> {
+        let body = attributes.required("body", attributes.graph("body")?)?;
+        let known = |item: Option<&Item<'b>>, what: &str| match item {
+            None | Some(Item::Nothing) => Ok(None),
+            Some(item) => {
+                let wire = item.tensor(what)?;
+                let value = wire.constant().filter(|value| value.count() == 1);
+                let value = value.ok_or_else(|| self.unknown(&format!("{what} of a loop that carries sequences"), wire))?;
+                Ok(Some(value.number(0).as_i64()))
+            }
+        };
+        let rounds = known(items.first(), "the number of rounds")?.unwrap_or(i64::MAX);
+        let mut go = known(items.get(1), "the condition")?.is_none_or(|go| go != 0);
+        let mut carried = items.get(2..).unwrap_or_default().to_vec();
         let count = carried.len();
         ensure!(body.outputs.len() > count, "the body of the loop has {} outputs for {count} carried values", body.outputs.len());
-        let mut stacked: Vec<Vec<Wire<'b>>> = vec![Vec::new(); body.outputs.len() - count - 1];
+        let mut stacks: Vec<Vec<Wire<'b>>> = vec![Vec::new(); body.outputs.len() - count - 1];
         let mut round = 0;
-        while condition && round < rounds {
+        while go && round < rounds {
             self.begin_round()?;
-            let mut values = vec![self.builder.constant(Tensor::scalar(round)), self.builder.constant(Tensor::scalar(true))];
-            values.extend(&carried);
-            let Some(results) = self.subgraph(scope, body, &values)? else { return Ok(None) };
-            let goes_on = results[0].constant().filter(|value| value.count() == 1);
-            condition = goes_on.ok_or_else(|| self.unknown("the condition of the loop", results[0]))?.number(0).as_f64() != 0.0;
+            let scalars = [self.builder.constant(Tensor::scalar(round)), self.builder.constant(Tensor::scalar(true))];
+            let inputs = scalars.into_iter().map(Item::Tensor).chain(carried).collect();
+            let Some(results) = self.subgraph_items(scope, body, inputs)? else { return Ok(None) };
+            let wire = results[0].tensor("the condition")?;
+            let value = wire.constant().filter(|value| value.count() == 1);
+            let value = value.ok_or_else(|| self.unknown("the condition of a loop that carries sequences", wire))?;
+            go = value.number(0).as_f64() != 0.0;
             carried = results[1..=count].to_vec();
-            stacked.iter_mut().zip(&results[count + 1..]).for_each(|(list, result)| list.push(*result));
+            for (stack, result) in stacks.iter_mut().zip(&results[count + 1..]) {
+                let element = result.tensor("what each round adds")?;
+                stack.push(element.reshape([&[1], &element.shape()[..]].concat()));
+            }
             round += 1;
         }
-        let types = if round == 0 && !stacked.is_empty() {
-            // Without a round, the types are those that the first one would have.
-            let mut values = vec![self.builder.constant(Tensor::scalar(0i64)), self.builder.constant(Tensor::scalar(true))];
-            values.extend(&carried);
-            let Some(results) = self.subgraph(scope, body, &values)? else { return Ok(None) };
-            results[count + 1..].iter().map(|result| result.ty()).collect()
-        } else {
-            stacked.iter().map(|list| list[0].ty()).collect::<Vec<_>>()
-        };
-        for (list, ty) in stacked.iter().zip(types) {
-            carried.push(self.stack(list, 0, ty)?);
+        for stack in stacks {
+            ensure!(!stack.is_empty(), "a loop that carries sequences makes no round, and its results have no type");
+            carried.push(Item::Tensor(self.builder.concat(&stack, 0)));
         }
+        self.builder.check()?;
         Ok(Some(carried))
+    }
+
+    /// A `Scan` of opset 8: of each batch by itself, over the steps that its sequence has.
+    fn scan_batches<'a>(
+        &mut self,
+        scope: &Scope<'_, 'a, 'b>,
+        attributes: &Attributes<'a>,
+        inputs: &[Option<Wire<'b>>],
+    ) -> Result<Option<Vec<Wire<'b>>>> {
+        let body = attributes.required("body", attributes.graph("body")?)?;
+        let scanned = attributes.required("num_scan_inputs", attributes.int("num_scan_inputs")?)?;
+        let (lengths, inputs) = inputs.split_first().ok_or_else(|| Error::new("there is nothing to scan"))?;
+        let inputs = inputs.iter().copied().collect::<Option<Vec<_>>>().ok_or_else(|| Error::new("an input is missing"))?;
+        let states =
+            usize::try_from(scanned).ok().filter(|&scanned| scanned > 0).and_then(|scanned| inputs.len().checked_sub(scanned));
+        let states = states.ok_or_else(|| Error::new(format!("{scanned} of {} inputs cannot be scanned", inputs.len())))?;
+        ensure!(body.outputs.len() >= states, "the body has {} outputs for {states} states", body.outputs.len());
+        let directions = attributes.ints_or("directions", vec![0; inputs.len() - states])?;
+        let extents = inputs[states].shape();
+        let fits = extents.rank() >= 2
+            && directions.len() == inputs.len() - states
+            && inputs.iter().all(|wire| wire.rank() > 0 && wire.shape()[0] == extents[0])
+            && inputs[states..].iter().all(|wire| wire.rank() >= 2 && wire.shape()[1] == extents[1]);
+        ensure!(fits, "the scanned inputs have different batches or lengths");
+        let (batches, steps) = (extents[0], extents[1]);
+        let lengths = match lengths {
+            None => vec![steps; batches],
+            Some(wire) => {
+                let known = wire.constant().ok_or_else(|| self.unknown("the lengths of the sequences", *wire))?;
+                known.numbers().map(|number| usize::try_from(number.as_i64()).map_or(0, |length| length.min(steps))).collect()
+            }
+        };
+        ensure!(lengths.len() == batches && batches > 0, "there are {} lengths for {batches} batches", lengths.len());
+        let mut results: Vec<Vec<Wire<'b>>> = vec![Vec::with_capacity(batches); body.outputs.len()];
+        for (batch, &length) in lengths.iter().enumerate() {
+            let place = self.builder.constant(Tensor::scalar(batch as i64));
+            let own: Vec<Wire<'b>> = inputs.iter().map(|wire| wire.element(0, place)).collect();
+            let repeated = self.rounds(length, None, None, &own[..states], |importer, round, carried| {
+                let last = importer.builder.constant(Tensor::scalar(length as i64 - 1));
+                let element =
+                    |(wire, &direction): (&Wire<'b>, &i64)| wire.element(0, if direction != 0 { last - round } else { round });
+                let values: Vec<Wire<'b>> =
+                    carried.iter().copied().chain(own[states..].iter().zip(&directions).map(element)).collect();
+                let Some(results) = importer.subgraph(scope, body, &values)? else { return Ok(None) };
+                let go = importer.builder.constant(Tensor::scalar(true));
+                Ok(Some(Round { go, next: results[..states].to_vec(), elements: results[states..].to_vec() }))
+            })?;
+            let Some(Repeated { carried, stacks, .. }) = repeated else { return Ok(None) };
+            let padded = stacks.into_iter().map(|stack| {
+                let mut missing = vec![(0, 0); stack.rank()];
+                missing[0].1 = steps - length;
+                stack.pad(&missing, stack.like(0.0))
+            });
+            for (list, result) in results.iter_mut().zip(carried.into_iter().chain(padded)) {
+                list.push(result.reshape([&[1], &result.shape()[..]].concat()));
+            }
+        }
+        self.builder.check()?;
+        Ok(Some(results.iter().map(|list| self.builder.concat(list, 0)).collect()))
     }
 
     /// A `Scan` over axes of known extent.
@@ -146,9 +248,7 @@ impl<'b> Importer<'b> {
         scope: &Scope<'_, 'a, 'b>,
         attributes: &Attributes<'a>,
         inputs: &[Option<Wire<'b>>],
-        opset: i64,
     ) -> Result<Option<Vec<Wire<'b>>>> {
-        ensure!(opset >= 9, "Scan of opset 8, over batches, is not supported");
         let body = attributes.required("body", attributes.graph("body")?)?;
         let scanned = attributes.required("num_scan_inputs", attributes.int("num_scan_inputs")?)?;
         let inputs = inputs.iter().copied().collect::<Option<Vec<_>>>().ok_or_else(|| Error::new("an input is missing"))?;
@@ -177,40 +277,71 @@ impl<'b> Importer<'b> {
             sequences.iter().all(|(wire, axis, _)| wire.shape()[*axis] == rounds),
             "the scanned inputs have different lengths"
         );
-        let mut carried = inputs[..states].to_vec();
-        let mut stacked: Vec<Vec<Wire<'b>>> = vec![Vec::new(); outputs];
-        for round in 0..rounds {
-            self.begin_round()?;
-            let element = |&(wire, axis, reverse): &(Wire<'b>, usize, bool)| {
-                let mut shape = wire.shape().into_dims();
-                shape.remove(axis);
-                wire.slice_axis(axis, if reverse { rounds - 1 - round } else { round }, 1).reshape(shape)
-            };
+        let results = self.rounds(rounds, None, None, &inputs[..states], |importer, round, carried| {
+            let last = importer.builder.constant(Tensor::scalar(rounds as i64 - 1));
+            let element =
+                |&(wire, axis, reverse): &(Wire<'b>, usize, bool)| wire.element(axis, if reverse { last - round } else { round });
             let values: Vec<Wire<'b>> = carried.iter().copied().chain(sequences.iter().map(element)).collect();
-            let Some(results) = self.subgraph(scope, body, &values)? else { return Ok(None) };
-            carried = results[..states].to_vec();
-            stacked.iter_mut().zip(&results[states..]).for_each(|(list, result)| list.push(*result));
+            let Some(results) = importer.subgraph(scope, body, &values)? else { return Ok(None) };
+            let go = importer.builder.constant(Tensor::scalar(true));
+            Ok(Some(Round { go, next: results[..states].to_vec(), elements: results[states..].to_vec() }))
+        })?;
+        let Some(Repeated { mut carried, stacks, .. }) = results else { return Ok(None) };
+        for ((stack, axis), direction) in stacks.into_iter().zip(output_axes).zip(output_directions) {
+            let stack = if direction != 0 { stack.reversed(0) } else { stack };
+            let axis = axis_of(axis, stack.rank())?;
+            let mut order: Vec<usize> = (1..stack.rank()).collect();
+            order.insert(axis, 0);
+            carried.push(stack.transpose(&order));
         }
-        for ((mut list, axis), direction) in stacked.into_iter().zip(output_axes).zip(output_directions) {
-            if direction != 0 {
-                list.reverse();
-            }
-            let ty = list.first().ok_or_else(|| Error::new("there are no rounds"))?.ty();
-            carried.push(self.stack(&list, axis_of(axis, ty.rank() + 1)?, ty)?);
-        }
+        self.builder.check()?;
         Ok(Some(carried))
     }
 
-    /// Results of all rounds, of this type, along a new axis.
-    fn stack(&self, list: &[Wire<'b>], axis: usize, ty: TensorType) -> Result<Wire<'b>> {
-        let mut shape = ty.shape.into_dims();
-        shape.insert(axis, usize::from(!list.is_empty()));
-        if list.is_empty() {
-            return Ok(self.builder.constant(Tensor::zeros(TensorType::new(ty.dtype, shape))));
+    /// A loop; written out where that is short, or where rounds differ in more than values. `None` where something in it could not be
+    /// made.
+    fn rounds(
+        &mut self,
+        limit: usize,
+        rounds: Option<Wire<'b>>,
+        go: Option<Wire<'b>>,
+        initial: &[Wire<'b>],
+        mut body: impl FnMut(&mut Self, Wire<'b>, &[Wire<'b>]) -> Result<Option<Round<'b>>>,
+    ) -> Result<Option<Repeated<'b>>> {
+        let (builder, errors) = (self.builder, self.errors.len());
+        let (inputs, stand_ins) = (builder.input_count(), self.stand_ins.clone());
+        let mut missing = false;
+        let mut round = |importer: &mut Self, round: Wire<'b>, carried: &[Wire<'b>]| {
+            importer.begin_round()?;
+            let results = body(importer, round, carried)?;
+            let results = results.filter(|_| importer.errors.len() == errors);
+            missing = results.is_none();
+            results.ok_or_else(|| Error::new("the body of a loop could not be made"))
+        };
+        let mut repeated = builder.repeat(limit, rounds, go, initial, |at, carried| round(self, at, carried)).map(Some);
+        let constant = |wire: Wire<'b>| wire.constant().map(|value| value.number(0).as_i64());
+        let known = rounds.map_or(Some(limit as i64), constant).filter(|_| go.is_none_or(|go| constant(go) == Some(1)));
+        if let (Err(_), Some(known)) = (&repeated, known) {
+            // Rounds whose types depend on their number.
+            self.errors.truncate(errors);
+            builder.truncate_inputs(inputs);
+            self.stand_ins = stand_ins;
+            let written = usize::try_from(known).unwrap_or(0);
+            repeated = builder.write_out(written, initial, &mut |at, carried: &[Wire<'b>]| round(self, at, carried));
         }
-        let stacked = self.builder.concat(&list.iter().map(|wire| wire.reshape(shape.clone())).collect::<Vec<_>>(), axis);
-        self.builder.check()?;
-        Ok(stacked)
+        match repeated {
+            Ok(Some(repeated)) => Ok(Some(repeated)),
+            Ok(None) => Err(Error::new("what the loop carries changes its type, and when it ends depends on data")),
+            Err(_) if missing && known.is_some() => Ok(None),
+            Err(error) if known.is_some() => Err(error),
+            Err(error) => {
+                // Were it known how the loop runs, its rounds could be written out.
+                let inner = self.errors.drain(errors..).next().unwrap_or_else(|| error.clone());
+                let Some(wire) = rounds.filter(|rounds| rounds.constant().is_none()).or(go) else { return Err(inner) };
+                let what = "how many rounds a loop runs whose body cannot be compiled for all rounds at once";
+                Err(self.unknown(what, wire).context(format!("for {inner}")))
+            }
+        }
     }
 
     /// Imports a graph inside of another with these inputs; its outputs.
@@ -220,21 +351,33 @@ impl<'b> Importer<'b> {
         graph: &'a FlatGraph<'a>,
         inputs: &[Wire<'b>],
     ) -> Result<Option<Vec<Wire<'b>>>> {
+        let inputs = inputs.iter().map(|&wire| Item::Tensor(wire)).collect();
+        let Some(outputs) = self.subgraph_items(scope, graph, inputs)? else { return Ok(None) };
+        let wire = |(item, output): (&Item<'b>, &Declared<'_>)| item.tensor(&format!("'{}', computed at run time,", output.name));
+        outputs.iter().zip(&graph.outputs).map(wire).collect::<Result<_>>().map(Some)
+    }
+
+    pub(super) fn subgraph_items<'a>(
+        &mut self,
+        scope: &Scope<'_, 'a, 'b>,
+        graph: &'a FlatGraph<'a>,
+        inputs: Vec<Item<'b>>,
+    ) -> Result<Option<Vec<Item<'b>>>> {
         ensure!(graph.inputs.len() == inputs.len(), "the inner graph has {} inputs, not {}", graph.inputs.len(), inputs.len());
-        let values = graph.inputs.iter().map(|input| input.name.as_str()).zip(inputs.iter().map(|&wire| Some(wire))).collect();
+        let values = graph.inputs.iter().map(|input| input.name.as_str()).zip(inputs.into_iter().map(Some)).collect();
         let inner = Scope { graph, values: RefCell::new(values), outer: Some(scope) };
         self.nodes(&inner);
         Ok(graph.outputs.iter().map(|output| self.value(&inner, &output.name)).collect())
     }
 
-    fn begin_round(&mut self) -> Result<()> {
+    pub(super) fn begin_round(&mut self) -> Result<()> {
         self.rounds += 1;
         let bounded = self.rounds <= MAX_ROUNDS && self.builder.node_count() <= MAX_NODES;
         ensure!(bounded, "the loop is too long to be written out");
         Ok(())
     }
 
-    fn unknown(&self, what: &str, wire: Wire<'b>) -> Error {
+    pub(super) fn unknown(&self, what: &str, wire: Wire<'b>) -> Error {
         let error = Error::new(format!("{what} is not known when the model is compiled"));
         let sources = self.builder.inputs_of(wire);
         if sources.is_empty() {
@@ -245,7 +388,7 @@ impl<'b> Importer<'b> {
     }
 }
 
-fn axis_of(axis: i64, rank: usize) -> Result<usize> {
+pub(super) fn axis_of(axis: i64, rank: usize) -> Result<usize> {
     let place = if axis < 0 { axis.checked_add(rank as i64) } else { Some(axis) };
     let place = place.and_then(|place| usize::try_from(place).ok()).filter(|&place| place < rank);
     place.ok_or_else(|| Error::new(format!("axis {axis} is outside of a tensor of rank {rank}")))

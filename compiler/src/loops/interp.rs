@@ -11,7 +11,8 @@ mod tests;
 
 use mcc_support::{EntityMap, Error, Result, Tensor, TensorType, ensure};
 
-use super::{BufferId, Kernel, Program, Role, scalar};
+use super::regions::Item;
+use super::{BufferId, Kernel, Program, RegionKind, Role, scalar};
 use compile::{Block, Code, Inst, Node, Place};
 
 /// The outputs of a program, whose inputs are given in its order.
@@ -27,21 +28,52 @@ pub fn run_with_status(program: &Program, inputs: &[Tensor]) -> Result<(Vec<Tens
         let tensor = match &buffer.role {
             Role::Input(place) => Some(&inputs[*place]),
             Role::Constant(tensor) => Some(tensor),
-            Role::Output(_) | Role::Temporary | Role::Local | Role::Status => None,
+            Role::Output(_) | Role::Temporary | Role::Shared | Role::Local | Role::Status => None,
         };
         if let Some(tensor) = tensor {
             ensure!(*tensor.ty() == buffer.ty, "@{} is a {}, not a {}", buffer.name, buffer.ty, tensor.ty());
         }
         memory.push(Memory::new(&buffer.ty, tensor));
     }
-    for kernel in &program.kernels {
-        run_kernel(program, kernel, &mut memory).map_err(|error| error.context(format!("in kernel {}", kernel.name)))?;
-    }
+    run_items(program, &program.items(), &mut memory)?;
     let outputs = program.outputs.iter().map(|&(_, buffer)| memory[buffer].tensor(program, buffer));
     // What was not stored is 0.
     let status = program.buffers.iter().find(|(_, buffer)| buffer.role == Role::Status);
     let status = status.map_or(0, |(id, _)| memory[id].values[0] as u32);
     Ok((outputs.collect::<Result<_>>()?, status))
+}
+
+fn run_items(program: &Program, items: &[Item], memory: &mut EntityMap<BufferId, Memory>) -> Result<()> {
+    for item in items {
+        match item {
+            Item::Kernel(place) => {
+                let kernel = &program.kernels[*place];
+                run_kernel(program, kernel, memory).map_err(|error| error.context(format!("in kernel {}", kernel.name)))?;
+            }
+            Item::Region(region, items) => {
+                let kind = program.regions[*region].kind;
+                let holds = |memory: &EntityMap<BufferId, Memory>| -> Result<bool> {
+                    let condition = kind.condition();
+                    let name = &program.buffers[condition].name;
+                    ensure!(memory[condition].is_defined(0), "the condition @{name} is tested before it is written");
+                    Ok(memory[condition].values[0] != 0)
+                };
+                match kind {
+                    RegionKind::Loop { .. } => {
+                        while holds(memory)? {
+                            run_items(program, items, memory)?;
+                        }
+                    }
+                    RegionKind::Branch { taken, .. } => {
+                        if holds(memory)? == taken {
+                            run_items(program, items, memory)?;
+                        }
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The elements of a buffer, each as bits in a word.

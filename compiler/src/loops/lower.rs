@@ -17,9 +17,13 @@
 //! constants are unpacked by a kernel, where the load of a packed buffer gives the element at the index, and outputs are packed by
 //! one, in the order of memory: elements share a byte.
 //!
+//! Loops and branches are regions. What a region and kernels outside of it both touch is in shared buffers; a loop's values are
+//! carried in such buffers, to which latches copy the next ones at the end of each round.
+//!
 //! Indices that are only known at run time are clamped where they are used, and checked by a kernel of their own, which sets the
 //! status of the run.
 
+mod control;
 mod elementwise;
 mod movement;
 mod needed;
@@ -34,8 +38,8 @@ use std::collections::BTreeSet;
 use mcc_support::{DType, EntityMap, TensorType};
 
 use super::expr::{Expr, ExprId, Exprs};
-use super::{Buffer, BufferId, Kernel, Needed, Program, Role, scalar};
-use crate::graph::{Def, Graph, Node, Op, Origin, ValueId};
+use super::{Buffer, BufferId, Kernel, Needed, Program, RegionId, Role, scalar};
+use crate::graph::{BinaryFn, Def, Graph, Node, Op, Origin, ValueId};
 use nest::Nest;
 
 /// The program of a graph.
@@ -48,6 +52,8 @@ pub fn lower_with_places(graph: &Graph) -> (Program, EntityMap<ValueId, Option<B
     let mut lowering = Lowering {
         graph,
         program: Program { name: graph.name.clone(), ..Program::default() },
+        region: None,
+        rounds: None,
         buffers: EntityMap::filled(graph.values.len(), None),
         names: BTreeSet::new(),
         status: None,
@@ -64,8 +70,13 @@ pub fn lower_with_places(graph: &Graph) -> (Program, EntityMap<ValueId, Option<B
 }
 
 struct Lowering<'g> {
+    /// The one being lowered: the model's, or a body in it.
     graph: &'g Graph,
     program: Program,
+    /// Where kernels are appended.
+    region: Option<RegionId>,
+    /// Of the loop whose body is being lowered: the most that there can be.
+    rounds: Option<usize>,
     /// Where each value lies, once that is known; never packed.
     buffers: EntityMap<ValueId, Option<BufferId>>,
     /// Names of buffers that are taken.
@@ -103,7 +114,7 @@ fn unpacked(dtype: DType) -> DType {
     if dtype.is_packed() { scalar::carrier(dtype) } else { dtype }
 }
 
-impl Lowering<'_> {
+impl<'g> Lowering<'g> {
     fn inputs(&mut self) {
         for (place, (name, value)) in self.graph.inputs.iter().enumerate() {
             let ty = self.graph.ty(*value).clone();
@@ -117,7 +128,7 @@ impl Lowering<'_> {
     fn outputs(&mut self) {
         for (place, (name, value)) in self.graph.outputs.iter().enumerate() {
             let ty = self.graph.ty(*value).clone();
-            let computed = matches!(self.graph.values[*value].def, Def::Node { .. });
+            let computed = self.graph.definition(*value).is_some_and(|(_, node)| !node.op.has_body());
             let own = computed && !ty.dtype.is_packed() && self.buffers[*value].is_none();
             let buffer = self.buffer(name, ty, Role::Output(place));
             self.program.outputs.push((name.clone(), buffer));
@@ -151,6 +162,10 @@ impl Lowering<'_> {
         for (value, buffer) in list {
             let Buffer { name, ty, role } = &self.program.buffers[buffer];
             let limits = &needed[value];
+            // What a loop carries is needed by its next round.
+            if self.graph.definition(value).is_some_and(|(_, node)| node.op.has_body()) {
+                continue;
+            }
             if matches!(role, Role::Temporary | Role::Output(_)) && limits.iter().any(Option::is_some) {
                 let needed = Needed { shape: ty.shape.to_vec(), limits: limits.clone() };
                 self.program.needed.insert(name.clone(), needed);
@@ -236,6 +251,7 @@ impl Lowering<'_> {
     fn push(&mut self, nest: Nest, what: &str, origin: &Origin) {
         let mut kernel: Kernel = nest.finish();
         kernel.name = format!("k{:03}_{what}", self.program.kernels.len());
+        kernel.region = self.region;
         let node = if origin.node.is_empty() { &origin.output } else { &origin.node };
         if !node.is_empty() {
             kernel.origins.push(node.clone());
@@ -246,7 +262,7 @@ impl Lowering<'_> {
     /// A kernel that sets the status where one of these indices is outside of an axis, unless none can be.
     fn check_indices(&mut self, indices: ValueId, extent: usize, origin: &Origin) {
         let ty = self.graph.ty(indices).clone();
-        let (low, high) = ty.dtype.integer_range();
+        let (low, high) = self.range(indices, 0);
         let always_inside = low >= -(extent as i128) && high < extent as i128;
         if always_inside || self.graph.constant(indices).is_some() || !self.checked.insert((indices, extent)) {
             return;
@@ -259,7 +275,39 @@ impl Lowering<'_> {
         self.push(nest, "check_indices", origin);
     }
 
-    fn node(&mut self, node: &Node) {
+    /// The least and the greatest integer that a value may hold, as far as a few ops around it tell.
+    fn range(&self, value: ValueId, depth: usize) -> (i128, i128) {
+        let dtype = self.graph.ty(value).dtype;
+        let any = dtype.integer_range();
+        if let Some(rounds) = self.rounds.filter(|_| self.graph.inputs.first().is_some_and(|&(_, input)| input == value)) {
+            return (0, rounds.saturating_sub(1) as i128);
+        }
+        if let Some(tensor) = self.graph.constant(value).filter(|tensor| tensor.count() == 1) {
+            let number = i128::from(tensor.number(0).as_i64());
+            return (number, number);
+        }
+        let Some((_, node)) = self.graph.definition(value).filter(|_| depth < 8) else { return any };
+        let of = |at: usize| self.range(node.operands[at], depth + 1);
+        let (low, high) = match &node.op {
+            Op::Binary(BinaryFn::Add) => (of(0).0 + of(1).0, of(0).1 + of(1).1),
+            Op::Binary(BinaryFn::Sub) => (of(0).0 - of(1).1, of(0).1 - of(1).0),
+            Op::Binary(BinaryFn::Min) => (of(0).0.min(of(1).0), of(0).1.min(of(1).1)),
+            Op::Binary(BinaryFn::Max) => (of(0).0.max(of(1).0), of(0).1.max(of(1).1)),
+            Op::Reshape(_) | Op::Broadcast(_) | Op::Slice(_) | Op::Transpose(_) => of(0),
+            Op::Cast(_) if self.graph.ty(node.operands[0]).dtype.is_integer() => of(0),
+            Op::Iota { shape, axis, .. } => (0, shape[*axis].saturating_sub(1) as i128),
+            _ => any,
+        };
+        // What does not fit wraps.
+        if any.0 <= low && high <= any.1 { (low, high) } else { any }
+    }
+
+    fn node(&mut self, node: &'g Node) {
+        match &node.op {
+            Op::Loop(inner) => return self.repeat(inner, node),
+            Op::If(inner) => return self.branch(inner, node),
+            _ => {}
+        }
         if let Op::Gather { axis } | Op::GatherElements { axis } = node.op {
             let extent = self.graph.ty(node.operands[0]).shape[axis];
             self.check_indices(node.operands[1], extent, &self.graph.values[node.results[0]].origin);
@@ -334,6 +382,8 @@ fn name(op: &Op) -> String {
         Op::GatherElements { .. } => "gather_elements",
         Op::Iota { .. } => "iota",
         Op::BatchNorm { .. } => "batch_norm",
+        Op::Loop(_) => "loop",
+        Op::If(_) => "if",
     };
     name.to_string()
 }

@@ -9,6 +9,7 @@ pub mod interp;
 pub mod linear;
 pub mod lower;
 pub mod primitive;
+pub mod regions;
 pub mod scalar;
 pub mod simplify;
 pub mod sites;
@@ -23,6 +24,7 @@ pub use expr::{Binary, Expr, ExprId, Exprs, Unary};
 
 entity_id!(BufferId, "b");
 entity_id!(KernelId, "k");
+entity_id!(RegionId, "r");
 entity_id!(/// A loop axis of one kernel.
     AxisId, "i");
 entity_id!(/// A scalar variable of one kernel: an accumulator or a carried value.
@@ -41,6 +43,9 @@ pub enum Role {
     Constant(Tensor),
     /// Written by one kernel or several, read by others: lives in the arena.
     Temporary,
+    /// As a temporary, but kernels of several regions touch it: it carries values into a region, out of it or from round to round.
+    /// Fusion leaves it where it is.
+    Shared,
     /// The run's status, an `i32[]` that is 0 at first: a kernel that finds an index out of range stores
     /// [`STATUS_CLAMPED`]. At most one in a program.
     Status,
@@ -141,6 +146,10 @@ pub enum Stmt {
 pub struct Kernel {
     /// Unique in the program: `k03_conv_relu`.
     pub name: String,
+    /// `None` for a kernel that always runs, once.
+    pub region: Option<RegionId>,
+    /// Ends a round of its loop: it writes what the next round reads. Nothing is fused with it.
+    pub latch: bool,
     /// Names of the model's nodes that it computes.
     pub origins: Vec<String>,
     pub axes: EntityMap<AxisId, Axis>,
@@ -149,11 +158,28 @@ pub struct Kernel {
     pub body: Vec<Stmt>,
 }
 
+/// Kernels that run together, under a condition or again and again; they stand side by side in the program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Region {
+    /// The region around this one.
+    pub parent: Option<RegionId>,
+    pub kind: RegionKind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RegionKind {
+    /// Rounds run while `go` (`bool[]`) holds, tested before each. Its latches come last.
+    Loop { go: BufferId },
+    /// Runs where `cond` (`bool[]`) is `taken`.
+    Branch { cond: BufferId, taken: bool },
+}
+
 /// Kernels in the order in which they run.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Program {
     pub name: String,
     pub buffers: EntityMap<BufferId, Buffer>,
+    pub regions: EntityMap<RegionId, Region>,
     pub kernels: Vec<Kernel>,
     /// Names of the model, in its order, with the buffer of each (its role tells the place).
     pub inputs: Vec<(String, BufferId)>,
@@ -166,6 +192,8 @@ impl Kernel {
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
+            region: None,
+            latch: false,
             origins: Vec::new(),
             axes: EntityMap::new(),
             vars: EntityMap::new(),

@@ -9,6 +9,8 @@
 //!   stand under a clamp or a remainder), unless the load has an `otherwise` or the store a guard. Nothing is stored to inputs and
 //!   constants; what is read was stored before by this kernel or an earlier one; local buffers are used by one kernel; every output
 //!   is stored.
+//! * Regions: their kernels stand side by side, a `bool[]` that was stored before decides, and latches end the rounds of loops: they
+//!   alone store in a loop to what is stored before it.
 //! * Variables have one dtype and are set before they are read.
 //! * Spatial rounds are independent: what they set they set before reading it, and what they store to memory that outlives the
 //!   loop they store at an index with the axis in it. Stores to packed buffers are in sequential loops only. Reduce rounds store to
@@ -24,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use mcc_support::{DType, Result, Shape, TensorType, bail, ensure};
 
 use super::sites::accesses;
-use super::{AxisKind, AxisMode, BufferId, ExprId, Kernel, Program, Role};
+use super::{AxisKind, AxisMode, Buffer, BufferId, ExprId, Kernel, Program, Role, regions};
 
 /// The first property that does not hold.
 pub fn verify(program: &Program) -> Result<()> {
@@ -38,6 +40,7 @@ pub fn verify(program: &Program) -> Result<()> {
         let stops = axis.kind == AxisKind::Spatial && axis.mode == AxisMode::Serial;
         ensure!(is_told && stops, "axis {} has a limit that is not an i64[] input, or cannot stop there", axis.name);
     }
+    regions::verify(program)?;
     let mut stored: BTreeSet<BufferId> = BTreeSet::new();
     let mut owners: BTreeMap<BufferId, &str> = BTreeMap::new();
     for kernel in &program.kernels {
@@ -53,6 +56,12 @@ pub fn verify(program: &Program) -> Result<()> {
                 described.name
             );
         }
+        for region in program.region_path(kernel.region) {
+            let condition = program.regions[region].kind.condition();
+            let Buffer { name, ty, .. } = &program.buffers[condition];
+            let fits = *ty == TensorType::new(DType::Bool, []) && stored_or_given(program, condition, &stored);
+            ensure!(fits, "@{name}, which decides whether kernel {} runs, is not a bool[] stored before", kernel.name);
+        }
         for &buffer in loads.union(&stores) {
             let name = &program.buffers[buffer].name;
             if program.buffers[buffer].role == Role::Local
@@ -63,9 +72,30 @@ pub fn verify(program: &Program) -> Result<()> {
         }
         stored.extend(stores);
     }
+    carried(program)?;
     for &(ref name, buffer) in &program.outputs {
         let is_stored = stored.contains(&buffer) || program.buffers[buffer].ty.shape.count() == 0;
         ensure!(is_stored, "output '{name}' is never stored");
+    }
+    Ok(())
+}
+
+fn stored_or_given(program: &Program, buffer: BufferId, stored: &BTreeSet<BufferId>) -> bool {
+    matches!(program.buffers[buffer].role, Role::Input(_) | Role::Constant(_)) || stored.contains(&buffer)
+}
+
+/// That loops store to what was stored before them by latches only.
+fn carried(program: &Program) -> Result<()> {
+    for (region, first, last) in program.loop_spans() {
+        let before: BTreeSet<BufferId> = program.kernels[..first].iter().flat_map(|kernel| accesses(kernel).1).collect();
+        for kernel in program.kernels[first..=last].iter().filter(|kernel| !(kernel.latch && kernel.region == Some(region))) {
+            let twice = accesses(kernel).1.into_iter().find(|&buffer| {
+                before.contains(&buffer) && matches!(program.buffers[buffer].role, Role::Temporary | Role::Local)
+            });
+            if let Some(buffer) = twice {
+                bail!("kernel {} stores in a loop to @{}, which is stored before it", kernel.name, program.buffers[buffer].name);
+            }
+        }
     }
     Ok(())
 }
@@ -95,7 +125,7 @@ fn roles(program: &Program) -> Result<()> {
                 let is_only = program.buffers.iter().all(|(other, buffer)| other == id || buffer.role != Role::Status);
                 ensure!(is_only && buffer.ty == TensorType::new(DType::I32, []), "@{name} is not the one status, an i32[]");
             }
-            Role::Temporary | Role::Local => {}
+            Role::Temporary | Role::Shared | Role::Local => {}
         }
     }
     for (what, list) in [("input", &program.inputs), ("output", &program.outputs)] {

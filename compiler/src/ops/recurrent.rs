@@ -1,16 +1,13 @@
-//! Recurrent networks, written out step by step.
+//! Recurrent networks: loops over the steps of a sequence.
 
 use mcc_support::{DType, Result, Shape, Tensor};
 
 use super::activation::{sigmoid, softplus};
 use super::quant::{dynamic_product, without_zero};
 use super::{NodeContext, OpDef};
-use crate::graph::{UnaryFn, Wire};
+use crate::graph::{Round, UnaryFn, Wire};
 
 pub static ALL: &[&OpDef] = &[&DYNAMIC_QUANTIZE_LSTM, &GRU, &LSTM, &RNN];
-
-/// Longest sequence that is written out.
-const MAX_STEPS: usize = 4096;
 
 pub static RNN: OpDef =
     OpDef { domain: "", name: "RNN", since: &[7, 14, 22], shape_inputs: &[], build: |node| layer(node, &Kind::Rnn, false) };
@@ -151,16 +148,16 @@ struct Direction<'b, 'c> {
     /// GRU: the reset gate acts behind the product. LSTM: the forget gate is one minus the input gate.
     coupled: bool,
     hidden: usize,
-    /// `[batch, gates · hidden]` for each step: the input's share, with its bias and, where it only adds, the recurrent one.
-    inputs: Vec<Wire<'b>>,
+    /// `[steps, batch, gates · hidden]`: the input's share, with its bias and, where it only adds, the recurrent one.
+    inputs: Wire<'b>,
     /// `hidden` rows, `gates · hidden` columns.
     recurrent: Matrix<'b>,
     /// `[hidden]`: the recurrent bias of a GRU's new state, where the reset gate acts on it.
     reset_bias: Option<Wire<'b>>,
     /// `[hidden]` each, of input, output and forget gate.
     peepholes: Option<[Wire<'b>; 3]>,
-    /// `[batch, 1]` for each step: whether the sequence goes on that far.
-    valid: Option<Vec<Wire<'b>>>,
+    /// `[batch, 1]`: how many steps each sequence has.
+    lengths: Option<Wire<'b>>,
     reverse: bool,
 }
 
@@ -208,23 +205,28 @@ impl<'b> Direction<'b, '_> {
         }
     }
 
-    /// The hidden states of all steps, and the last state and cell.
-    fn run(&self, mut h: Wire<'b>, mut c: Wire<'b>) -> (Vec<Wire<'b>>, Wire<'b>, Wire<'b>) {
-        let steps = self.inputs.len();
-        let mut outputs = vec![h; steps];
-        for round in 0..steps {
-            let at = if self.reverse { steps - 1 - round } else { round };
-            let (next, cell) = self.step(self.inputs[at], h, c);
-            outputs[at] = next;
-            (h, c) = match &self.valid {
-                None => (next, cell),
-                Some(valid) => {
-                    outputs[at] = valid[at].select(next, next.like(0.0));
-                    (valid[at].select(next, h), valid[at].select(cell, c))
+    /// The hidden states of all steps, `[steps, batch, hidden]`, and the last state and cell.
+    fn run(&self, h: Wire<'b>, c: Wire<'b>) -> Result<[Wire<'b>; 3]> {
+        let builder = h.builder();
+        let steps = self.inputs.shape()[0];
+        let with_cell = matches!(self.kind, Kind::Lstm);
+        let initial = if with_cell { vec![h, c] } else { vec![h] };
+        let repeated = builder.repeat(steps, None, None, &initial, |round, carried| {
+            let (h, c) = (carried[0], *carried.last().expect("the hidden state is carried"));
+            let at = if self.reverse { builder.constant(Tensor::scalar(steps as i64 - 1)) - round } else { round };
+            let (next, cell) = self.step(self.inputs.element(0, at), h, c);
+            let (output, next, cell) = match self.lengths {
+                None => (next, next, cell),
+                Some(lengths) => {
+                    let valid = at.lt(lengths);
+                    (valid.select(next, next.like(0.0)), valid.select(next, h), valid.select(cell, c))
                 }
             };
-        }
-        (outputs, h, c)
+            let next = if with_cell { vec![next, cell] } else { vec![next] };
+            Ok(Round { go: builder.constant(Tensor::scalar(true)), next, elements: vec![output] })
+        })?;
+        let all = if self.reverse { repeated.stacks[0].reversed(0) } else { repeated.stacks[0] };
+        Ok([all, repeated.carried[0], *repeated.carried.last().expect("the hidden state is carried")])
     }
 }
 
@@ -245,7 +247,7 @@ fn layer<'b>(node: &NodeContext<'_, 'b>, kind: &Kind, quantized: bool) -> Result
     let x = if batch_first && x.rank() == 3 { x.transpose(&[1, 0, 2]) } else { x };
     let (w, r) = (node.input(1)?, node.input(2)?);
     let extents = extents(node, kind, x, [w, r].map(|w| shape(w, quantized)), if direction == "bidirectional" { 2 } else { 1 })?;
-    let Extents { steps, batch, hidden, directions, .. } = extents;
+    let Extents { batch, hidden, directions, .. } = extents;
     let activations = activations(node, kind.activations(), directions)?;
     let clip = attributes.float("clip")?.map(f64::from);
     let coupled = match kind {
@@ -254,10 +256,7 @@ fn layer<'b>(node: &NodeContext<'_, 'b>, kind: &Kind, quantized: bool) -> Result
         Kind::Lstm => attributes.flag("input_forget", false)?,
     };
     let bias = of_shape(node, 3, &[directions, 2 * kind.gates() * hidden])?;
-    let valid = of_shape(node, 4, &[batch])?.map(|lengths| {
-        let lengths = lengths.cast(DType::I64).reshape([batch, 1]);
-        (0..steps).map(|step| node.builder().constant(Tensor::scalar(step as i64)).lt(lengths)).collect::<Vec<_>>()
-    });
+    let lengths = of_shape(node, 4, &[batch])?.map(|lengths| lengths.cast(DType::I64).reshape([batch, 1]));
     let state_shape = if batch_first { [batch, directions, hidden] } else { [directions, batch, hidden] };
     let initial = |index: usize| -> Result<Vec<Wire<'b>>> {
         let zero = || x.like(0.0).broadcast(state_shape);
@@ -297,11 +296,10 @@ fn layer<'b>(node: &NodeContext<'_, 'b>, kind: &Kind, quantized: bool) -> Result
             recurrent: matrix(r, 10)?,
             reset_bias,
             peepholes,
-            valid: valid.clone(),
+            lengths,
             reverse: index == 1 || direction == "reverse",
         };
-        results.push(direction.run(h[index], c[index]));
-        node.builder().check()?;
+        results.push(direction.run(h[index], c[index])?);
     }
     Ok(gather_results(node, kind, &results, batch_first))
 }
@@ -343,9 +341,6 @@ fn extents<'b>(node: &NodeContext<'_, 'b>, kind: &Kind, x: Wire<'b>, [w, r]: [Sh
     {
         return Err(node.error(format!("the attribute 'hidden_size' is {size}, but the weights have {hidden}")));
     }
-    if steps > MAX_STEPS {
-        return Err(node.error(format!("sequences of {steps} steps are not supported, {MAX_STEPS} are")));
-    }
     Ok(Extents { steps, batch, input, hidden, directions })
 }
 
@@ -366,7 +361,7 @@ fn input_shares<'b>(
     bias: Option<Wire<'b>>,
     coupled: bool,
     extents: &Extents,
-) -> (Vec<Wire<'b>>, Option<Wire<'b>>) {
+) -> (Wire<'b>, Option<Wire<'b>>) {
     let &Extents { steps, batch, hidden, input, .. } = extents;
     let rows = kind.gates() * hidden;
     let mut shares = w.times(x.reshape([steps * batch, input]), 0, rows).reshape([steps, batch, rows]);
@@ -379,39 +374,24 @@ fn input_shares<'b>(
         }
         shares = shares + (own + past);
     }
-    let step = |step: usize| shares.slice_axis(0, step, 1).reshape([batch, rows]);
-    ((0..steps).map(step).collect(), reset_bias)
+    (shares, reset_bias)
 }
 
 /// States of all steps `[steps, directions, batch, hidden]` and the last ones `[directions, batch, hidden]`, or batches first.
-fn gather_results<'b>(
-    node: &NodeContext<'_, 'b>,
-    kind: &Kind,
-    results: &[(Vec<Wire<'b>>, Wire<'b>, Wire<'b>)],
-    batch_first: bool,
-) -> Vec<Wire<'b>> {
-    let stack = |wires: Vec<Wire<'b>>| {
-        let widened = wires.into_iter().map(|wire| {
-            let mut shape = wire.shape().into_dims();
-            shape.insert(0, 1);
-            wire.reshape(shape)
+fn gather_results<'b>(node: &NodeContext<'_, 'b>, kind: &Kind, results: &[[Wire<'b>; 3]], batch_first: bool) -> Vec<Wire<'b>> {
+    let stack = |which: usize, axis: usize| {
+        let widened = results.iter().map(|result| {
+            let mut shape = result[which].shape().into_dims();
+            shape.insert(axis, 1);
+            result[which].reshape(shape)
         });
-        node.builder().concat(&widened.collect::<Vec<_>>(), 0)
+        node.builder().concat(&widened.collect::<Vec<_>>(), axis)
     };
-    let last = |states: Vec<Wire<'b>>| if batch_first { stack(states).transpose(&[1, 0, 2]) } else { stack(states) };
-    let steps = (0..results[0].0.len())
-        .map(|step| stack(results.iter().map(|(outputs, ..)| outputs[step]).collect()))
-        .collect::<Vec<_>>();
-    let all = if steps.is_empty() {
-        let (batch, hidden) = (results[0].1.shape()[0], results[0].1.shape()[1]);
-        results[0].1.like(0.0).broadcast([0, results.len(), batch, hidden])
-    } else {
-        stack(steps)
-    };
-    let all = if batch_first { all.transpose(&[2, 0, 1, 3]) } else { all };
-    let mut outputs = vec![all, last(results.iter().map(|result| result.1).collect())];
-    if matches!(kind, Kind::Lstm) {
-        outputs.push(last(results.iter().map(|result| result.2).collect()));
+    let all = stack(0, 1);
+    let mut outputs = vec![if batch_first { all.transpose(&[2, 0, 1, 3]) } else { all }];
+    for which in if matches!(kind, Kind::Lstm) { 1..3 } else { 1..2 } {
+        let last = stack(which, 0);
+        outputs.push(if batch_first { last.transpose(&[1, 0, 2]) } else { last });
     }
     outputs
 }

@@ -30,6 +30,9 @@ fn run(edit: &mut Edit) {
     let mut nodes: BTreeMap<(String, Vec<ValueId>), ValueId> = BTreeMap::new();
     for id in edit.order() {
         let node = edit.graph().node(id);
+        if node.op.has_body() {
+            continue;
+        }
         let result = node.results[0];
         let op = format!("{}{} : {}", text::op_name(&node.op), text::op_attributes(&node.op), edit.graph().ty(result));
         let first = *nodes.entry((op, node.operands.clone())).or_insert(result);

@@ -13,7 +13,7 @@ pub static PASS: Pass = Pass { name: "eliminate-dead", doc: "remove nodes whose 
 
 fn run(edit: &mut Edit) {
     for id in edit.order().into_iter().rev() {
-        if edit.is_live(id) && !edit.is_used(edit.graph().node(id).results[0]) {
+        if edit.is_live(id) && !edit.is_needed(id) {
             edit.remove(id);
         }
     }

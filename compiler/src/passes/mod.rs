@@ -11,6 +11,7 @@ mod fold_constants;
 mod separate_padding;
 mod simplify_identities;
 mod simplify_movement;
+mod sink_constants;
 mod sink_transposes;
 
 use std::fmt;
@@ -43,6 +44,7 @@ pub static CANONICAL: &[&Pass] = &[
     &simplify_identities::PASS,
     &simplify_movement::PASS,
     &sink_transposes::PASS,
+    &sink_constants::PASS,
     &eliminate_common::PASS,
     &eliminate_dead::PASS,
 ];
@@ -57,6 +59,7 @@ pub static DEPLOYMENT: &[&Pass] = &[
     &simplify_identities::PASS,
     &simplify_movement::PASS,
     &sink_transposes::PASS,
+    &sink_constants::PASS,
     &eliminate_common::PASS,
     &eliminate_dead::PASS,
 ];
@@ -90,13 +93,13 @@ impl fmt::Debug for Options<'_> {
     }
 }
 
-/// Runs the passes of a list in order, again and again until none finds anything to do.
+/// Runs the passes of a list in order, again and again until none finds anything to do, in the graph and those inside of its nodes.
 pub fn run(mut graph: Graph, list: &[&Pass], options: &mut Options<'_>) -> Graph {
     // Far above what a graph needs: two passes that undo one another are a bug, not a hang.
     let limit = 1000 + 100 * graph.nodes.len() as u64;
     let mut rewrites = 0;
     loop {
-        let before = rewrites;
+        let before = (rewrites, options.log.len());
         for pass in list {
             graph = run_pass(graph, pass, options, &mut rewrites);
             if rewrites > limit {
@@ -104,7 +107,15 @@ pub fn run(mut graph: Graph, list: &[&Pass], options: &mut Options<'_>) -> Graph
                 bug!("passes find no end after {rewrites} rewrites, the last of them\n{last}");
             }
         }
-        if rewrites == before {
+        // Bodies have values of their own.
+        let tracked = std::mem::take(&mut options.tracked);
+        for node in graph.nodes.iter_mut().filter_map(|(_, node)| node.as_mut()) {
+            for body in node.op.bodies_mut() {
+                *body = run(std::mem::take(body), list, options);
+            }
+        }
+        options.tracked = tracked;
+        if (rewrites, options.log.len()) == before {
             return graph;
         }
     }

@@ -5,6 +5,7 @@
 //! - While a buffer is live (from the kernel that first writes it to the last that reads it) no other live buffer has its bytes. One
 //!   exception: a kernel may write a buffer over one that it reads for the last time, where each read element is read only by the
 //!   statements up to the store to the very same bytes, in the same loops, of which each round stores another element.
+//!   In a loop, what kernels outside of it touch, too, is live in all its rounds.
 //! - Nothing is read before it is written.
 //! - Every index of every access is inside its buffer in every round, or is a load with a value for outside.
 
@@ -22,7 +23,7 @@ pub fn check(program: &Program, plan: &MemoryPlan) -> Vec<String> {
             problems.push(format!("buffer '{}' {problem}", buffer.name));
         }
     }
-    let touched: Vec<Touched> = program.kernels.iter().map(touches).collect();
+    let touched: Vec<Touched> = program.kernels.iter().map(|kernel| touches(program, kernel)).collect();
     check_overlaps(program, plan, &touched, &mut problems);
     for kernel in &program.kernels {
         check_accesses(program, kernel, &mut problems);
@@ -46,7 +47,7 @@ fn check_place(plan: &MemoryPlan, id: BufferId, buffer: &Buffer) -> Result<(), S
         (Place::Input(at), Role::Input(input)) if at == *input => Ok(()),
         (Place::Output(at), Role::Output(output)) if at == *output => Ok(()),
         (Place::Weights { offset, size_bytes }, Role::Constant(_)) => inside(offset, size_bytes, plan.weights.len()),
-        (Place::Arena { offset, size_bytes }, Role::Temporary | Role::Local) => {
+        (Place::Arena { offset, size_bytes }, Role::Temporary | Role::Shared | Role::Local) => {
             inside(offset, size_bytes, plan.arena_bytes)?;
             match plan.status_offset {
                 Some(status) if offset < status + ALIGN_BYTES => Err("lies over the status word".to_owned()),
@@ -67,8 +68,11 @@ struct Touched {
     writes: BTreeSet<BufferId>,
 }
 
-fn touches(kernel: &Kernel) -> Touched {
+/// The conditions of its regions are read for it.
+fn touches(program: &Program, kernel: &Kernel) -> Touched {
     let mut touched = Touched::default();
+    let conditions = program.region_path(kernel.region).into_iter().map(|region| program.regions[region].kind.condition());
+    touched.reads.extend(conditions);
     each_access(kernel, &mut |access| {
         match access {
             Access::Load { buffer, .. } => touched.reads.insert(buffer),
@@ -118,30 +122,47 @@ fn each_load<'k>(kernel: &'k Kernel, stmt: &Stmt, visit: &mut dyn FnMut(Access<'
     }
 }
 
+/// First and last kernel that needs each buffer, by place.
+fn uses(program: &Program, touched: &[Touched]) -> BTreeMap<BufferId, (usize, usize)> {
+    let mut uses: BTreeMap<BufferId, (usize, usize)> = BTreeMap::new();
+    for (place, touched) in touched.iter().enumerate() {
+        for &buffer in touched.reads.union(&touched.writes) {
+            let (first, last) = uses.get(&buffer).copied().unwrap_or((place, place));
+            uses.insert(buffer, (first.min(place), last.max(place)));
+        }
+    }
+    for (_, first, last) in program.loop_spans() {
+        for span in uses.values_mut().filter(|span| span.0 <= last && first <= span.1) {
+            if span.0 < first || span.1 > last {
+                *span = (span.0.min(first), span.1.max(last));
+            }
+        }
+    }
+    uses
+}
+
 fn check_overlaps(program: &Program, plan: &MemoryPlan, touched: &[Touched], problems: &mut Vec<String>) {
     let in_arena = |buffer: BufferId| match plan.places[buffer] {
         Place::Arena { offset, size_bytes } => Some(offset..offset + size_bytes),
         _ => None,
     };
-    let mut last_use: BTreeMap<BufferId, usize> = BTreeMap::new();
-    for (place, touched) in touched.iter().enumerate() {
-        for &buffer in touched.reads.union(&touched.writes) {
-            last_use.insert(buffer, place);
-        }
-    }
+    let uses = uses(program, touched);
     let name = |buffer: BufferId| &program.buffers[buffer].name;
-    // Buffers whose contents are needed, by the kernels so far.
+    // Buffers whose contents are needed, and those that were written, by the kernels so far.
     let mut live: BTreeSet<BufferId> = BTreeSet::new();
+    let mut written: BTreeSet<BufferId> = BTreeSet::new();
     for (place, touched) in touched.iter().enumerate() {
         let kernel = &program.kernels[place];
-        for &buffer in touched.reads.iter().filter(|&&buffer| program.buffers[buffer].role == Role::Temporary) {
-            if !live.contains(&buffer) && !touched.writes.contains(&buffer) {
+        let computed = |buffer: BufferId| matches!(program.buffers[buffer].role, Role::Temporary | Role::Shared);
+        for &buffer in touched.reads.iter().filter(|&&buffer| computed(buffer)) {
+            if !written.contains(&buffer) && !touched.writes.contains(&buffer) {
                 problems.push(format!("kernel {} reads '{}' before it is written", kernel.name, name(buffer)));
             }
         }
-        for &born in touched.writes.iter().chain(&touched.reads) {
-            let Some(range) = in_arena(born).filter(|_| !live.contains(&born)) else {
-                if matches!(program.buffers[born].role, Role::Temporary | Role::Local) && in_arena(born).is_none() {
+        written.extend(&touched.writes);
+        for (&born, _) in uses.iter().filter(|(_, span)| span.0 == place) {
+            let Some(range) = in_arena(born) else {
+                if computed(born) || program.buffers[born].role == Role::Local {
                     problems.push(format!("buffer '{}' has no place", name(born)));
                 }
                 continue;
@@ -151,7 +172,8 @@ fn check_overlaps(program: &Program, plan: &MemoryPlan, touched: &[Touched], pro
                 if theirs.start >= range.end || range.start >= theirs.end {
                     continue;
                 }
-                let in_place = last_use[&other] == place
+                let in_place = uses[&other].1 == place
+                    && touched.writes.contains(&born)
                     && !touched.writes.contains(&other)
                     && range == theirs
                     && writes_over_in_step(program, plan, kernel, other, born);
@@ -166,7 +188,7 @@ fn check_overlaps(program: &Program, plan: &MemoryPlan, touched: &[Touched], pro
             }
             live.insert(born);
         }
-        live.retain(|buffer| last_use[buffer] > place);
+        live.retain(|buffer| uses[buffer].1 > place);
     }
 }
 

@@ -42,6 +42,8 @@ pub fn groups(
             group_of[result] = Some(group);
         }
     }
+    // What loops carry is live before it is written.
+    groups.extend(lives.iter().filter(|&(id, live)| live.is_some() && group_of[id].is_none()).map(|(id, _)| vec![id]));
     groups
 }
 

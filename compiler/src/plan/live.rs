@@ -23,15 +23,34 @@ impl Live {
     }
 }
 
-/// Of every buffer that lives in the arena and is touched.
+/// Of every buffer that lives in the arena and is touched. What a loop and kernels outside of it touch is needed in every round.
 pub fn lives(program: &Program) -> EntityMap<BufferId, Option<Live>> {
     let mut lives: EntityMap<BufferId, Option<Live>> = EntityMap::filled(program.buffers.len(), None);
     for (place, kernel) in program.kernels.iter().enumerate() {
         let (reads, writes) = sites::accesses(kernel);
         for &buffer in reads.union(&writes) {
-            if matches!(program.buffers[buffer].role, Role::Temporary | Role::Local) {
+            if matches!(program.buffers[buffer].role, Role::Temporary | Role::Shared | Role::Local) {
                 let here = Live { first: place, last: place };
                 lives[buffer] = Some(lives[buffer].map_or(here, |live| live.hull(here)));
+            }
+        }
+    }
+    // What decides whether kernels run is there while they do.
+    for (id, region) in program.regions.iter() {
+        let inside = |&place: &usize| program.region_path(program.kernels[place].region).contains(&id);
+        let mut places = (0..program.kernels.len()).filter(inside);
+        let condition = region.kind.condition();
+        if let (Some(live), Some(first)) = (lives[condition], places.next()) {
+            lives[condition] = Some(live.hull(Live { first, last: places.next_back().unwrap_or(first) }));
+        }
+    }
+    for (_, first, last) in program.loop_spans() {
+        let round = Live { first, last };
+        for id in program.buffers.keys() {
+            if let Some(live) = lives[id].filter(|live| live.overlaps(round)) {
+                if live.first < first || live.last > last {
+                    lives[id] = Some(live.hull(round));
+                }
             }
         }
     }

@@ -97,7 +97,7 @@ pub fn plan_with(program: &Program, layouts: &EntityMap<BufferId, Layout>, keep:
             Role::Input(at) => places[id] = Place::Input(at),
             Role::Output(at) => places[id] = Place::Output(at),
             Role::Status => places[id] = Place::Arena { offset: 0, size_bytes: sizes[id] },
-            Role::Constant(_) | Role::Temporary | Role::Local => {}
+            Role::Constant(_) | Role::Temporary | Role::Shared | Role::Local => {}
         }
     }
     MemoryPlan {

@@ -1,8 +1,8 @@
 //! Fusion of kernels: three transformations of a program, each named by the kernels it joins.
 //!
 //! [`Fuser`] holds a program with an index of who reads and writes what. A transformation is first computed (`Err` says why it is
-//! not legal, and nothing has changed) and then committed, so that a chooser looks at the result before taking it. Loops of one
-//! round are dropped when a program is taken in: an axis of extent 1 relates to no other axis.
+//! not legal, and nothing has changed) and then committed, so that a chooser looks at the result before taking it. Kernels of one
+//! region are fused; for those around it a region is one kernel that cannot be fused. Loops of one round are dropped when a program is taken in: an axis of extent 1 relates to no other axis.
 
 mod axes;
 mod distribute;
@@ -16,11 +16,11 @@ mod rewrite;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-use mcc_support::{EntityMap, Error, Result, ensure};
+use mcc_support::{DType, EntityMap, Error, Result, ensure};
 
 use crate::decisions::Fusion;
 use crate::loops::sites;
-use crate::loops::{Buffer, BufferId, Kernel, Program, Role, simplify};
+use crate::loops::{Buffer, BufferId, Expr, Kernel, Program, RegionId, Role, Stmt, simplify};
 
 /// Carries out fusions in their order.
 pub fn fuse(program: &Program, fusions: &[Fusion]) -> Result<Program> {
@@ -58,7 +58,10 @@ impl Change {
 /// A kernel and what it touches.
 #[derive(Clone, Debug)]
 struct Slot {
+    /// For a region, its name and an empty loop.
     kernel: Kernel,
+    /// What it stands for, where that is all kernels of a region inside of its own.
+    inner: Option<RegionId>,
     /// Names of the ops in it, for the name that it gets in the end.
     words: Vec<String>,
     reads: BTreeSet<BufferId>,
@@ -69,7 +72,10 @@ struct Slot {
 #[derive(Clone, Debug)]
 pub struct Fuser {
     program: Program,
+    /// Those of the kernels, then one for each region.
     slots: Vec<Option<Slot>>,
+    /// They stay at the ends of their loops.
+    latches: Vec<Kernel>,
     by_name: BTreeMap<String, usize>,
     readers: EntityMap<BufferId, BTreeSet<usize>>,
     writers: EntityMap<BufferId, BTreeSet<usize>>,
@@ -80,20 +86,27 @@ pub struct Fuser {
 impl Fuser {
     pub fn new(program: &Program) -> Self {
         let mut rest = program.clone();
-        let kernels = std::mem::take(&mut rest.kernels);
+        let (latches, kernels): (Vec<Kernel>, Vec<Kernel>) =
+            std::mem::take(&mut rest.kernels).into_iter().partition(|kernel| kernel.latch);
         let count = rest.buffers.len();
+        let regions: Vec<Slot> = program.regions.keys().map(|region| region_slot(program, region)).collect();
         let mut fuser = Self {
             program: rest,
-            slots: vec![None; kernels.len()],
+            slots: vec![None; kernels.len() + regions.len()],
+            latches,
             by_name: BTreeMap::new(),
             readers: EntityMap::filled(count, BTreeSet::new()),
             writers: EntityMap::filled(count, BTreeSet::new()),
             position: Vec::new(),
         };
+        let first_region = kernels.len();
         for (slot, kernel) in kernels.into_iter().enumerate() {
             fuser.by_name.insert(kernel.name.clone(), slot);
             let word = kernel.name.split_once('_').map_or(kernel.name.as_str(), |(_, word)| word).to_owned();
-            fuser.put(slot, rewrite::drop_unit_axes(&kernel), vec![word]);
+            fuser.put_kernel(slot, rewrite::drop_unit_axes(&kernel), vec![word]);
+        }
+        for (at, slot) in regions.into_iter().enumerate() {
+            fuser.put(first_region + at, slot);
         }
         fuser.position = fuser.positions();
         fuser
@@ -128,8 +141,18 @@ impl Fuser {
         found.map(|(id, _)| id).ok_or_else(|| Error::new(format!("there is no buffer '{name}'")))
     }
 
-    /// A change, unless it makes an index of which ranges do not tell that it is inside.
+    /// That these are kernels of one region.
+    fn together(&self, slots: &[usize]) -> Result<()> {
+        for &slot in slots {
+            let together = self.filled(slot).inner.is_none() && self.region(slot) == self.region(slots[0]);
+            ensure!(together, "'{}' is in another region", self.filled(slot).kernel.name);
+        }
+        Ok(())
+    }
+
+    /// A change, unless it reaches beyond a region or makes an index of which ranges do not tell that it is inside.
     fn provable(&self, change: Change) -> Result<Change> {
+        self.together(&change.kernels.iter().map(|&(slot, _)| slot).collect::<Vec<_>>())?;
         for kernel in change.kernels.iter().filter_map(|(_, kernel)| kernel.as_ref()) {
             for (buffer, index) in sites::sure_accesses(kernel) {
                 let Buffer { name, ty, .. } = &self.program.buffers[buffer];
@@ -144,7 +167,8 @@ impl Fuser {
 
     /// Slots in an order in which the kernels can run.
     pub fn order(&self) -> Vec<usize> {
-        let mut slots: Vec<usize> = (0..self.slots.len()).filter(|&slot| self.slots[slot].is_some()).collect();
+        let is_kernel = |&slot: &usize| self.slots[slot].as_ref().is_some_and(|slot| slot.inner.is_none());
+        let mut slots: Vec<usize> = (0..self.slots.len()).filter(is_kernel).collect();
         slots.sort_by_key(|&slot| self.position[slot]);
         slots
     }
@@ -179,20 +203,24 @@ impl Fuser {
         &self.filled(slot).writes
     }
 
-    /// Kernels whose results a kernel reads, the last to run first.
+    /// Kernels of its region whose results a kernel reads, the last to run first.
     pub fn producers(&self, slot: usize) -> Vec<usize> {
-        let producers: BTreeSet<usize> = self.reads(slot).iter().flat_map(|&buffer| &self.writers[buffer]).copied().collect();
-        let mut producers: Vec<usize> = producers.into_iter().filter(|&producer| producer != slot).collect();
+        let mut producers: Vec<usize> = self.producers_unordered(slot).into_iter().collect();
         producers.sort_by_key(|&producer| Reverse(self.position[producer]));
         producers
     }
 
-    /// Kernels that read what a kernel writes, in the order of their slots.
+    /// Kernels of its region that read what a kernel writes, in the order of their slots.
     pub fn consumers(&self, slot: usize) -> BTreeSet<usize> {
-        let mut consumers: BTreeSet<usize> =
-            self.writes(slot).iter().flat_map(|&buffer| &self.readers[buffer]).copied().collect();
-        consumers.remove(&slot);
-        consumers
+        self.others_of_region(slot, self.writes(slot).iter().flat_map(|&buffer| &self.readers[buffer]))
+    }
+
+    fn others_of_region<'s>(&self, slot: usize, slots: impl Iterator<Item = &'s usize>) -> BTreeSet<usize> {
+        slots.copied().filter(|&other| other != slot && self.region(other) == self.region(slot)).collect()
+    }
+
+    fn region(&self, slot: usize) -> Option<RegionId> {
+        self.filled(slot).kernel.region
     }
 
     fn filled(&self, slot: usize) -> &Slot {
@@ -247,9 +275,9 @@ impl Fuser {
             match kernel {
                 Some(kernel) if change.joined.is_some_and(|(_, second)| second == slot) => {
                     words.extend(old.words);
-                    self.put(slot, kernel, std::mem::take(&mut words));
+                    self.put_kernel(slot, kernel, std::mem::take(&mut words));
                 }
-                Some(kernel) => self.put(slot, kernel, old.words),
+                Some(kernel) => self.put_kernel(slot, kernel, old.words),
                 None => drop(self.by_name.remove(&old.kernel.name)),
             }
         }
@@ -265,15 +293,19 @@ impl Fuser {
                 && self.consumers(slot).into_iter().all(|consumer| self.position[slot] < self.position[consumer])
     }
 
-    fn put(&mut self, slot: usize, kernel: Kernel, words: Vec<String>) {
+    fn put_kernel(&mut self, slot: usize, kernel: Kernel, words: Vec<String>) {
         let (reads, writes) = sites::accesses(&kernel);
-        for &buffer in &reads {
-            self.readers[buffer].insert(slot);
+        self.put(slot, Slot { kernel, inner: None, words, reads, writes });
+    }
+
+    fn put(&mut self, at: usize, slot: Slot) {
+        for &buffer in &slot.reads {
+            self.readers[buffer].insert(at);
         }
-        for &buffer in &writes {
-            self.writers[buffer].insert(slot);
+        for &buffer in &slot.writes {
+            self.writers[buffer].insert(at);
         }
-        self.slots[slot] = Some(Slot { kernel, words, reads, writes });
+        self.slots[at] = Some(slot);
     }
 
     fn take(&mut self, slot: usize) -> Slot {
@@ -314,29 +346,64 @@ impl Fuser {
     }
 
     fn producers_unordered(&self, slot: usize) -> BTreeSet<usize> {
-        let mut producers: BTreeSet<usize> = self.reads(slot).iter().flat_map(|&buffer| &self.writers[buffer]).copied().collect();
-        producers.remove(&slot);
-        producers
+        self.others_of_region(slot, self.reads(slot).iter().flat_map(|&buffer| &self.writers[buffer]))
     }
 
     /// The fused program: kernels in an order in which they can run, named after what they compute, without unused buffers.
     pub fn finish(mut self) -> Program {
         self.position = self.positions();
-        let order = self.order();
-        let mut taken: BTreeSet<String> = order.iter().map(|&slot| self.filled(slot).kernel.name.clone()).collect();
-        let mut kernels = Vec::with_capacity(order.len());
-        for slot in order {
-            let Slot { mut kernel, words, .. } = self.slots[slot].take().expect("slots in order are filled");
+        let mut taken: BTreeSet<String> = self.order().iter().map(|&slot| self.filled(slot).kernel.name.clone()).collect();
+        let mut kernels = Vec::with_capacity(self.slots.len());
+        self.finish_region(None, &mut taken, &mut kernels);
+        let mut program = self.program;
+        program.kernels = kernels;
+        rewrite::compact(&program)
+    }
+
+    /// Takes the kernels of a region, those of regions in it in their places.
+    fn finish_region(&mut self, region: Option<RegionId>, taken: &mut BTreeSet<String>, kernels: &mut Vec<Kernel>) {
+        let in_region = |&slot: &usize| self.slots[slot].as_ref().is_some_and(|filled| filled.kernel.region == region);
+        let mut slots: Vec<usize> = (0..self.slots.len()).filter(in_region).collect();
+        slots.sort_by_key(|&slot| self.position[slot]);
+        for slot in slots {
+            let Slot { mut kernel, inner, words, .. } = self.slots[slot].take().expect("slots in order are filled");
+            if inner.is_some() {
+                self.finish_region(inner, taken, kernels);
+                continue;
+            }
             let name = fused_name(&kernel.name, &words);
             if taken.insert(name.clone()) {
                 kernel.name = name;
             }
             kernels.push(kernel);
         }
-        let mut program = self.program;
-        program.kernels = kernels;
-        rewrite::compact(&program)
+        if region.is_some() {
+            kernels.extend(self.latches.iter().filter(|latch| latch.region == region).cloned());
+        }
     }
+}
+
+/// A region as a kernel that touches what its kernels and those around it do.
+fn region_slot(program: &Program, region: RegionId) -> Slot {
+    let mut kernel = Kernel { region: program.regions[region].parent, ..Kernel::new(format!("region {region}")) };
+    let never = kernel.exprs.add(Expr::Const(DType::Bool, 0));
+    kernel.body = vec![Stmt::While { cond: never, body: Vec::new() }];
+    let (mut reads, mut writes) = (BTreeSet::from([program.regions[region].kind.condition()]), BTreeSet::new());
+    for inside in program.kernels.iter().filter(|kernel| program.region_path(kernel.region).contains(&region)) {
+        let (read, written) = sites::accesses(inside);
+        reads.extend(read);
+        writes.extend(written);
+    }
+    // What it adds to must be there; the status is stored to in any order.
+    let ordered: BTreeSet<BufferId> =
+        writes.iter().copied().filter(|&buffer| program.buffers[buffer].role != Role::Status).collect();
+    for outside in program.kernels.iter().filter(|outside| outside.region == kernel.region && !outside.latch) {
+        reads.extend(sites::accesses(outside).1.intersection(&ordered));
+    }
+    for touched in [&mut reads, &mut writes] {
+        touched.retain(|&buffer| !matches!(program.buffers[buffer].role, Role::Temporary | Role::Local));
+    }
+    Slot { kernel, inner: Some(region), words: Vec::new(), reads, writes }
 }
 
 /// `k07_relu` of a convolution, an addition and a relu is `k07_conv_add_relu`. Movement is named only where there is nothing else,

@@ -9,8 +9,7 @@ use std::collections::BTreeMap;
 use mcc_support::{EntityMap, Result, bail, ensure};
 
 use crate::decisions::{Decisions, Layout};
-use crate::loops::sites;
-use crate::loops::{BufferId, Kernel, Program, Role};
+use crate::loops::{BufferId, Kernel, Program, RegionId, Role, regions, sites};
 use crate::plan::pack::Weights;
 use crate::plan::{self, MemoryPlan};
 
@@ -63,19 +62,38 @@ fn ordered(mut program: Program, order: &[String]) -> Result<Program> {
     let mut kernels: BTreeMap<String, Kernel> =
         std::mem::take(&mut program.kernels).into_iter().map(|kernel| (kernel.name.clone(), kernel)).collect();
     // Kernels that write each buffer and have yet to run.
-    let mut writers: EntityMap<BufferId, usize> = EntityMap::filled(program.buffers.len(), 0);
+    let mut writers: EntityMap<BufferId, Vec<String>> = EntityMap::filled(program.buffers.len(), Vec::new());
+    let regions: BTreeMap<String, (Option<RegionId>, bool)> =
+        kernels.values().map(|kernel| (kernel.name.clone(), (kernel.region, kernel.latch))).collect();
     for kernel in kernels.values() {
-        sites::accesses(kernel).1.into_iter().for_each(|buffer| writers[buffer] += 1);
+        sites::accesses(kernel).1.into_iter().for_each(|buffer| writers[buffer].push(kernel.name.clone()));
     }
     for name in order {
         let Some(kernel) = kernels.remove(name) else { bail!("the order names kernel '{name}' twice, or it is not there") };
         let (reads, writes) = sites::accesses(&kernel);
-        writes.iter().for_each(|&buffer| writers[buffer] -= 1);
-        if let Some(early) = reads.into_iter().find(|&buffer| writers[buffer] > 0) {
+        writes.iter().for_each(|&buffer| writers[buffer].retain(|writer| writer != name));
+        let path = program.region_path(kernel.region);
+        let conditions = path.iter().map(|&region| program.regions[region].kind.condition());
+        // The latches of a loop write for its next round.
+        let comes_later = |writer: &String| {
+            let (region, latch) = regions[writer];
+            !(latch && region.is_some_and(|region| path.contains(&region)))
+        };
+        // What a region adds to must be there; the status is stored to in any order.
+        let surrounds = |writer: &String| match regions[writer].0 {
+            None => kernel.region.is_some(),
+            Some(region) => kernel.region != Some(region) && path.contains(&region),
+        };
+        let ordered = |buffer: BufferId| program.buffers[buffer].role != Role::Status;
+        if let Some(early) = writes.iter().find(|&&buffer| ordered(buffer) && writers[buffer].iter().any(surrounds)) {
+            bail!("the order runs kernel '{name}' before '{}' is written around its region", program.buffers[*early].name);
+        }
+        if let Some(early) = reads.into_iter().chain(conditions).find(|&buffer| writers[buffer].iter().any(comes_later)) {
             bail!("the order runs kernel '{name}' before what it reads, '{}', is written", program.buffers[early].name);
         }
         program.kernels.push(kernel);
     }
+    regions::verify(&program).map_err(|error| error.context("in the order of kernels"))?;
     Ok(program)
 }
 

@@ -12,11 +12,54 @@ mod reduce;
 use mcc_support::{EntityMap, Error, Result, Shape, Tensor, TensorType, ensure};
 
 use self::elements::Num;
-use super::op::{Contraction, Op};
+use super::op::{Contraction, Loop, Op};
 use super::{Def, Graph, ValueId};
 use crate::loops::scalar::{self, Function};
 
-/// The result, of type `ty`, of an op on these operands.
+/// The results, of these types, of an op.
+pub fn eval_all(op: &Op, operands: &[&Tensor], types: &[&TensorType]) -> Result<Vec<Tensor>> {
+    match op {
+        Op::Loop(inner) => repeat(inner, operands, types),
+        Op::If(inner) => {
+            let taken = if operands[0].number(0).as_i64() != 0 { &inner.then } else { &inner.otherwise };
+            run(taken, &operands[1..].iter().copied().cloned().collect::<Vec<_>>())
+        }
+        op => Ok(vec![eval(op, operands, types[0])]),
+    }
+}
+
+fn repeat(inner: &Loop, operands: &[&Tensor], types: &[&TensorType]) -> Result<Vec<Tensor>> {
+    let Loop { body, carried, limit } = inner;
+    let rounds = operands[0].number(0).as_i64().min(*limit as i64);
+    let mut go = operands[1].number(0).as_i64() != 0;
+    let mut values: Vec<Tensor> = operands[2..].iter().copied().cloned().collect();
+    let mut stacks: Vec<Vec<Tensor>> = vec![Vec::new(); types.len() - 1 - carried];
+    let mut round = 0;
+    while go && round < rounds {
+        let inputs: Vec<Tensor> = [Tensor::scalar(round)].into_iter().chain(values.iter().cloned()).collect();
+        let mut outputs = run(body, &inputs)?;
+        let elements = outputs.split_off(1 + carried);
+        stacks.iter_mut().zip(elements).for_each(|(stack, element)| stack.push(with_rows(&element, 1)));
+        go = outputs[0].number(0).as_i64() != 0;
+        values.splice(..*carried, outputs.drain(1..));
+        round += 1;
+    }
+    values.truncate(*carried);
+    let stacks = stacks.into_iter().zip(&types[1 + carried..]).map(|(mut rows, ty)| {
+        let mut rest = ty.shape.clone().into_dims();
+        rest[0] -= rows.len();
+        rows.push(Tensor::zeros(TensorType::new(ty.dtype, rest)));
+        movement::concat(0, &rows.iter().collect::<Vec<_>>(), ty)
+    });
+    Ok([Tensor::scalar(round)].into_iter().chain(values).chain(stacks).collect())
+}
+
+/// With another axis in front.
+fn with_rows(element: &Tensor, rows: usize) -> Tensor {
+    element.reshaped([rows].into_iter().chain(element.shape().iter().copied()).collect::<Shape>())
+}
+
+/// The result, of type `ty`, of an op without bodies on these operands.
 pub fn eval(op: &Op, operands: &[&Tensor], ty: &TensorType) -> Tensor {
     let x = operands.first().copied();
     let x = || x.expect("the operands were counted by the type rule");
@@ -43,6 +86,7 @@ pub fn eval(op: &Op, operands: &[&Tensor], ty: &TensorType) -> Tensor {
         Op::GatherElements { axis } => movement::gather_elements(*axis, x(), operands[1]),
         Op::Iota { axis, .. } => movement::iota(*axis, ty),
         Op::BatchNorm { epsilon } => reduce::batch_norm(*epsilon, operands),
+        Op::Loop(_) | Op::If(_) => unreachable!("ops with bodies have several results"),
     };
     assert_eq!(result.ty(), ty, "the type of the result of {op:?}");
     result
@@ -93,7 +137,7 @@ pub fn run(graph: &Graph, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
     let mut values = start(graph, inputs)?;
     for id in graph.order() {
         let node = graph.node(id);
-        eval_node(graph, id, &mut values);
+        eval_node(graph, id, &mut values)?;
         for &operand in &node.operands {
             uses[operand] -= 1;
             if uses[operand] == 0 {
@@ -124,10 +168,12 @@ fn start(graph: &Graph, inputs: &[Tensor]) -> Result<EntityMap<ValueId, Option<T
     Ok(values)
 }
 
-fn eval_node(graph: &Graph, id: super::NodeId, values: &mut EntityMap<ValueId, Option<Tensor>>) {
+fn eval_node(graph: &Graph, id: super::NodeId, values: &mut EntityMap<ValueId, Option<Tensor>>) -> Result<()> {
     let node = graph.node(id);
     let operands: Vec<&Tensor> =
         node.operands.iter().map(|&operand| values[operand].as_ref().expect("in topological order")).collect();
-    let result = eval(&node.op, &operands, graph.ty(node.results[0]));
-    values[node.results[0]] = Some(result);
+    let types: Vec<&TensorType> = node.results.iter().map(|&result| graph.ty(result)).collect();
+    let results = eval_all(&node.op, &operands, &types)?;
+    node.results.iter().zip(results).for_each(|(&result, tensor)| values[result] = Some(tensor));
+    Ok(())
 }

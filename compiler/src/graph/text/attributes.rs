@@ -6,7 +6,8 @@ use std::fmt::Display;
 use mcc_support::text::{Lexer, Token};
 use mcc_support::{Error, Result, TensorType, bail, ensure};
 
-use crate::graph::op::{BinaryFn, Contraction, Conv, Op, PadMode, ReduceFn, SliceAxis, UnaryFn, Window};
+use crate::graph::Graph;
+use crate::graph::op::{BinaryFn, Contraction, Conv, If, Loop, Op, PadMode, ReduceFn, SliceAxis, UnaryFn, Window};
 
 const UNARY: [(&str, UnaryFn); 26] = [
     ("neg", UnaryFn::Neg),
@@ -102,6 +103,8 @@ pub fn name(op: &Op) -> String {
         Op::GatherElements { .. } => "gather_elements".into(),
         Op::Iota { .. } => "iota".into(),
         Op::BatchNorm { .. } => "batch_norm".into(),
+        Op::Loop(_) => "loop".into(),
+        Op::If(_) => "if".into(),
     }
 }
 
@@ -109,7 +112,8 @@ pub fn name(op: &Op) -> String {
 pub fn print(op: &Op) -> String {
     let attributes = match op {
         Op::Unary(_) | Op::Binary(_) | Op::Select | Op::Cast(_) | Op::Bitcast(_) => return String::new(),
-        Op::Reshape(_) | Op::Broadcast(_) => return String::new(),
+        Op::Reshape(_) | Op::Broadcast(_) | Op::If(_) => return String::new(),
+        Op::Loop(inner) => format!("carried {}, limit {}", inner.carried, inner.limit),
         Op::Contract(Contraction { lhs, rhs, out }) => {
             let text = |labels: &[u8]| String::from_utf8_lossy(labels).into_owned();
             format!("labels \"{},{}->{}\"", text(lhs), text(rhs), text(out))
@@ -338,6 +342,9 @@ fn op_of(name: &str, from: &mut Attributes, ty: &TensorType) -> Result<Op> {
         "gather" => Op::Gather { axis: from.size("axis")? },
         "gather_elements" => Op::GatherElements { axis: from.size("axis")? },
         "iota" => Op::Iota { dtype: ty.dtype, shape: ty.shape.clone(), axis: from.size("axis")? },
+        // Their bodies are read behind the types.
+        "loop" => Op::Loop(Box::new(Loop { body: Graph::default(), carried: from.size("carried")?, limit: from.size("limit")? })),
+        "if" => Op::If(Box::new(If { then: Graph::default(), otherwise: Graph::default() })),
         "batch_norm" => Op::BatchNorm { epsilon: from.number("epsilon")? as f32 },
         _ => bail!("there is no op '{name}'"),
     })

@@ -14,23 +14,30 @@ use crate::graph::{Def, Graph, Node, Op, Origin, Value, ValueId, interp};
 
 /// Reads one graph. Values get ids in the order in which the text names them first.
 pub fn parse(text: &str) -> Result<Graph> {
-    let mut parser = Parser { lexer: Lexer::new(text)?, graph: Graph::default(), names: BTreeMap::new() };
-    parser.graph()?;
-    if let Some((name, _)) = parser.names.iter().find(|(_, (_, defined))| !defined) {
-        bail!("%{name} is used but not defined");
-    }
-    Ok(parser.graph)
+    let mut parser = Parser { lexer: Lexer::new(text)?, graph: Graph::default(), names: BTreeMap::new(), depth: 0 };
+    let graph = parser.graph()?;
+    if parser.lexer.at_end() { Ok(graph) } else { Err(parser.lexer.error("text after the end of the graph")) }
 }
+
+/// How deep graphs may be nested.
+const MAX_DEPTH: usize = 50;
 
 struct Parser<'a> {
     lexer: Lexer<'a>,
     graph: Graph,
     /// Each name with its value, and whether the definition was read.
     names: BTreeMap<String, (ValueId, bool)>,
+    depth: usize,
 }
 
 impl Parser<'_> {
-    fn graph(&mut self) -> Result<()> {
+    /// Reads a graph, which may stand inside of a node of the one being read.
+    fn graph(&mut self) -> Result<Graph> {
+        if self.depth == MAX_DEPTH {
+            return Err(self.lexer.error("graphs are nested too deep"));
+        }
+        self.depth += 1;
+        let outer = (std::mem::take(&mut self.graph), std::mem::take(&mut self.names));
         self.lexer.expect_word("graph")?;
         self.graph.name = self.lexer.string()?;
         self.lexer.expect("{")?;
@@ -75,7 +82,12 @@ impl Parser<'_> {
         if !self.graph.lengths.any() {
             self.graph.lengths = Lengths::default();
         }
-        if self.lexer.at_end() { Ok(()) } else { Err(self.lexer.error("text after the end of the graph")) }
+        if let Some((name, _)) = self.names.iter().find(|(_, (_, defined))| !defined) {
+            bail!("%{name} is used but not defined");
+        }
+        self.depth -= 1;
+        self.names = outer.1;
+        Ok(std::mem::replace(&mut self.graph, outer.0))
     }
 
     /// A value used: it may be defined further down.
@@ -124,7 +136,10 @@ impl Parser<'_> {
 
     fn node(&mut self) -> Result<()> {
         let line = self.lexer.line();
-        let result = self.define()?;
+        let mut results = vec![self.define()?];
+        while self.lexer.eat(",")? {
+            results.push(self.define()?);
+        }
         self.lexer.expect("=")?;
         let name = self.lexer.word()?;
         let mut operands = Vec::new();
@@ -135,17 +150,34 @@ impl Parser<'_> {
             }
         }
         let attributes = Attributes::parse(&mut self.lexer)?;
-        let ty = self.ty()?;
-        let op = attributes::op(&name, attributes, &ty).map_err(|error| error_at(line, error.message))?;
+        self.lexer.expect(":")?;
+        let mut types = vec![self.bare_ty()?];
+        while self.lexer.eat(",")? {
+            types.push(self.bare_ty()?);
+        }
+        if types.len() != results.len() {
+            return Err(error_at(line, format!("{} results and {} types", results.len(), types.len())));
+        }
+        let mut op = attributes::op(&name, attributes, &types[0]).map_err(|error| error_at(line, error.message))?;
         let origin = self.origin()?;
-        let node = self.graph.nodes.push(Some(Node { op, operands, results: vec![result] }));
-        self.graph.values[result] = Value { ty, def: Def::Node { node, index: 0 }, origin };
+        for body in op.bodies_mut() {
+            *body = self.graph()?;
+        }
+        let node = self.graph.nodes.push(Some(Node { op, operands, results: results.clone() }));
+        for (index, (result, ty)) in results.into_iter().zip(types).enumerate() {
+            self.graph.values[result] = Value { ty, def: Def::Node { node, index }, origin: origin.clone() };
+        }
         Ok(())
     }
 
-    /// `: f32[1,64]`, of bounded size.
+    /// `: f32[1,64]`.
     fn ty(&mut self) -> Result<TensorType> {
         self.lexer.expect(":")?;
+        self.bare_ty()
+    }
+
+    /// A type of bounded size.
+    fn bare_ty(&mut self) -> Result<TensorType> {
         let line = self.lexer.line();
         let name = self.lexer.word()?;
         let dtype = DType::from_name(&name).ok_or_else(|| self.lexer.error(format!("there is no element type '{name}'")))?;

@@ -17,33 +17,37 @@ const MAX_LISTED: usize = 32;
 /// The text with every constant in full.
 pub fn to_text(graph: &Graph) -> String {
     let mut text = String::new();
-    print(graph, true, &mut text).expect("writing to a string does not fail");
+    print(graph, true, 0, &mut text).expect("writing to a string does not fail");
+    text.push('\n');
     text
 }
 
 impl fmt::Display for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        print(self, false, f)
+        print(self, false, 0, f)?;
+        f.write_char('\n')
     }
 }
 
-fn print(graph: &Graph, full: bool, out: &mut dyn Write) -> fmt::Result {
+/// Prints a graph; its lines after the first are indented by `depth`, and nothing follows its last brace.
+fn print(graph: &Graph, full: bool, depth: usize, out: &mut dyn Write) -> fmt::Result {
+    let indent = " ".repeat(2 * depth + 2);
     writeln!(out, "graph {} {{", quote(&graph.name))?;
     let lengths = &graph.lengths;
     for (place, (name, value)) in graph.tensor_inputs().iter().enumerate() {
         let (lengths, origin) = (lengths_text(&lengths.inputs, place), origin(&graph.values[*value].origin));
-        writeln!(out, "  input {value} {} : {}{lengths}{origin}", quote(name), graph.ty(*value))?;
+        writeln!(out, "{indent}input {value} {} : {}{lengths}{origin}", quote(name), graph.ty(*value))?;
     }
     for (symbol, (_, value)) in lengths.dims.iter().zip(&graph.inputs[graph.tensor_inputs().len()..]) {
         let origin = origin(&graph.values[*value].origin);
         let Symbol { name, min, max } = symbol;
-        writeln!(out, "  dim {value} {} : {} at {min} to {max}{origin}", quote(name), graph.ty(*value))?;
+        writeln!(out, "{indent}dim {value} {} : {} at {min} to {max}{origin}", quote(name), graph.ty(*value))?;
     }
     let mut printed = vec![false; graph.values.len()];
     let mut constant = |value: ValueId, out: &mut dyn Write| match &graph.values[value].def {
         Def::Constant(tensor) if !std::mem::replace(&mut printed[value.0 as usize], true) => {
             let origin = origin(&graph.values[value].origin);
-            writeln!(out, "  constant {value} : {} = {}{origin}", tensor.ty(), tensor_text(tensor, full))
+            writeln!(out, "{indent}constant {value} : {} = {}{origin}", tensor.ty(), tensor_text(tensor, full))
         }
         _ => Ok(()),
     };
@@ -52,21 +56,26 @@ fn print(graph: &Graph, full: bool, out: &mut dyn Write) -> fmt::Result {
         node.operands.iter().try_for_each(|&operand| constant(operand, out))?;
         let list = |values: &[ValueId]| values.iter().map(ValueId::to_string).collect::<Vec<_>>().join(", ");
         let operands = if node.operands.is_empty() { String::new() } else { format!(" {}", list(&node.operands)) };
-        let value = &graph.values[node.results[0]];
+        let types: Vec<String> = node.results.iter().map(|&result| graph.ty(result).to_string()).collect();
         let (name, attributes) = (attributes::name(&node.op), attributes::print(&node.op));
-        let results = list(&node.results);
-        writeln!(out, "  {results} = {name}{operands}{attributes} : {}{}", value.ty, origin(&value.origin))?;
+        let origin = origin(&graph.values[node.results[0]].origin);
+        write!(out, "{indent}{} = {name}{operands}{attributes} : {}{origin}", list(&node.results), types.join(", "))?;
+        for body in node.op.bodies() {
+            out.write_char(' ')?;
+            print(body, full, depth + 1, out)?;
+        }
+        out.write_char('\n')?;
     }
     for (place, (name, value)) in graph.tensor_outputs().iter().enumerate() {
         constant(*value, out)?;
-        writeln!(out, "  output {value} {}{}", quote(name), lengths_text(&lengths.outputs, place))?;
+        writeln!(out, "{indent}output {value} {}{}", quote(name), lengths_text(&lengths.outputs, place))?;
     }
     let kinds = lengths.counts.iter().map(|count| ("count", count)).chain(lengths.checks.iter().map(|check| ("check", check)));
     for ((kind, symbol), (_, value)) in kinds.zip(&graph.outputs[graph.tensor_outputs().len()..]) {
         constant(*value, out)?;
-        writeln!(out, "  {kind} {value} {} at {} to {}", quote(&symbol.name), symbol.min, symbol.max)?;
+        writeln!(out, "{indent}{kind} {value} {} at {} to {}", quote(&symbol.name), symbol.min, symbol.max)?;
     }
-    out.write_str("}\n")
+    write!(out, "{}}}", &indent[2..])
 }
 
 /// ` lengths [-, dim 0]`, where an extent is known only at run time.

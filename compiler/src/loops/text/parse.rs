@@ -8,7 +8,10 @@ use mcc_support::{DType, EntityId, EntityMap, Error, Result, Shape, TensorType};
 use super::{BINARY, KINDS, MODES, UNARY};
 use crate::graph::text::read_tensor;
 use crate::loops::expr::{Binary, Expr, ExprId};
-use crate::loops::{Axis, AxisId, AxisMode, Buffer, BufferId, Kernel, Limit, Needed, Program, Role, Stmt, VarId, primitive};
+use crate::loops::{
+    Axis, AxisId, AxisMode, Buffer, BufferId, Kernel, Limit, Needed, Program, Region, RegionId, RegionKind, Role, Stmt, VarId,
+    primitive,
+};
 
 /// Largest buffer that a text may have, in bytes.
 const MAX_BUFFER_BYTES: usize = 1 << 31;
@@ -33,8 +36,8 @@ pub fn parse(text: &str) -> Result<Program> {
             let buffer = find_buffer(&mut lexer, &program.buffers)?;
             let needed = needed(&mut lexer)?;
             program.needed.insert(program.buffers[buffer].name.clone(), needed);
-        } else if lexer.is_word("kernel") {
-            program.kernels.push(kernel(&mut lexer, &program.buffers)?);
+        } else if ["kernel", "latch", "while", "if", "unless"].iter().any(|word| lexer.is_word(word)) {
+            item(&mut lexer, &mut program, None, 0)?;
         } else {
             let is_input = lexer.eat_word("input")?;
             if !is_input {
@@ -45,6 +48,32 @@ pub fn parse(text: &str) -> Result<Program> {
         }
     }
     if lexer.at_end() { Ok(program) } else { Err(lexer.error("text after the end of the program")) }
+}
+
+/// Reads a kernel or a region, inside of another.
+fn item(lexer: &mut Lexer<'_>, program: &mut Program, parent: Option<RegionId>, depth: usize) -> Result<()> {
+    if lexer.is_word("kernel") || lexer.is_word("latch") {
+        let latch = lexer.eat_word("latch")?;
+        let kernel = kernel(lexer, &program.buffers)?;
+        program.kernels.push(Kernel { region: parent, latch, ..kernel });
+        return Ok(());
+    }
+    if depth == MAX_DEPTH {
+        return Err(lexer.error("regions are nested too deep"));
+    }
+    let word = lexer.word()?;
+    let condition = find_buffer(lexer, &program.buffers)?;
+    let kind = match word.as_str() {
+        "while" => RegionKind::Loop { go: condition },
+        "if" | "unless" => RegionKind::Branch { cond: condition, taken: word == "if" },
+        other => return Err(lexer.error(format!("a region is not '{other}'"))),
+    };
+    let region = program.regions.push(Region { parent, kind });
+    lexer.expect("{")?;
+    while !lexer.eat("}")? {
+        item(lexer, program, Some(region), depth + 1)?;
+    }
+    Ok(())
 }
 
 /// Reads one kernel over these buffers.
@@ -82,6 +111,7 @@ fn buffer(lexer: &mut Lexer<'_>) -> Result<Buffer> {
         "constant" => Role::Constant(read_tensor(lexer, &ty)?),
         "status" => Role::Status,
         "temporary" => Role::Temporary,
+        "shared" => Role::Shared,
         "local" => Role::Local,
         other => return Err(lexer.error(format!("a buffer is not '{other}'"))),
     };

@@ -9,7 +9,8 @@ use mcc_support::{DType, EntityMap};
 use super::{BINARY, KINDS, MODES, UNARY, name_of};
 use crate::graph::text::tensor_text;
 use crate::loops::expr::{Binary, Expr, ExprId};
-use crate::loops::{Buffer, BufferId, Kernel, Limit, Program, Role, Stmt};
+use crate::loops::regions::Item;
+use crate::loops::{Buffer, BufferId, Kernel, Limit, Program, RegionKind, Role, Stmt};
 
 /// The text with every constant in full.
 pub fn to_text(program: &Program) -> String {
@@ -34,6 +35,7 @@ fn print(program: &Program, full: bool, out: &mut dyn Write) -> fmt::Result {
             Role::Constant(tensor) => writeln!(out, "constant {}", tensor_text(tensor, full))?,
             Role::Status => writeln!(out, "status")?,
             Role::Temporary => writeln!(out, "temporary")?,
+            Role::Shared => writeln!(out, "shared")?,
             Role::Local => writeln!(out, "local")?,
         }
     }
@@ -46,14 +48,32 @@ fn print(program: &Program, full: bool, out: &mut dyn Write) -> fmt::Result {
         let limits: Vec<String> = needed.limits.iter().map(|limit| limit.map_or_else(|| "-".to_string(), limit_text)).collect();
         writeln!(out, "  needed @{name} {:?} [{}]", needed.shape, limits.join(", "))?;
     }
-    for kernel in &program.kernels {
-        print_kernel(&program.buffers, kernel, 1, out)?;
-    }
+    print_items(program, &program.items(), 1, out)?;
     out.write_str("}\n")
 }
 
 fn limit_text(limit: Limit) -> String {
     format!("(input {} * {} + {}) / {}", limit.input, limit.mul, limit.add, limit.div)
+}
+
+fn print_items(program: &Program, items: &[Item], depth: usize, out: &mut dyn Write) -> fmt::Result {
+    for item in items {
+        match item {
+            Item::Kernel(place) => print_kernel(&program.buffers, &program.kernels[*place], depth, out)?,
+            Item::Region(region, items) => {
+                let kind = program.regions[*region].kind;
+                let word = match kind {
+                    RegionKind::Loop { .. } => "while",
+                    RegionKind::Branch { taken: true, .. } => "if",
+                    RegionKind::Branch { taken: false, .. } => "unless",
+                };
+                writeln!(out, "{:2$}{word} @{} {{", "", program.buffers[kind.condition()].name, 2 * depth)?;
+                print_items(program, items, depth + 1, out)?;
+                writeln!(out, "{:1$}}}", "", 2 * depth)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The text of one kernel of a program with these buffers.
@@ -83,7 +103,8 @@ fn print_kernel(buffers: &EntityMap<BufferId, Buffer>, kernel: &Kernel, depth: u
     let origins: Vec<String> = kernel.origins.iter().map(|origin| quote(origin)).collect();
     let from = if origins.is_empty() { String::new() } else { format!(" from {}", origins.join(", ")) };
     let mut printer = Printer { buffers, kernel, depth: depth + 1, lets: 0, out };
-    printer.line_at(depth, &format!("kernel @{} ({}){from} {{", kernel.name, axes.join(", ")))?;
+    let latch = if kernel.latch { "latch " } else { "" };
+    printer.line_at(depth, &format!("{latch}kernel @{} ({}){from} {{", kernel.name, axes.join(", ")))?;
     for (var, dtype) in kernel.vars.iter() {
         printer.line(&format!("var %{var} : {dtype}"))?;
     }

@@ -31,6 +31,7 @@ impl Fuser {
     pub fn merge(&self, producer: usize, consumer: usize, depth: usize) -> Result<Change> {
         let (from, to) = (&self.filled(producer).kernel, &self.filled(consumer).kernel);
         ensure!(producer != consumer, "'{}' cannot be merged with itself", to.name);
+        self.together(&[producer, consumer])?;
         ensure!(
             !self.depends_through_another(producer, consumer)
                 && !self.depends_through_another(consumer, producer)

@@ -23,6 +23,7 @@ impl Fuser {
         let [writer] = writers[..] else { bail!("'{old}' is written by several kernels") };
         ensure!(self.buffer(from).role == Role::Temporary && from != to, "'{old}' has to stay");
         ensure!(self.buffer(to).role != Role::Local, "'{new}' does not outlive its kernel");
+        ensure!(self.buffer(to).role != Role::Shared, "'{new}' is stored to again elsewhere");
         let kernel = &self.filled(writer).kernel;
         let (site, other) = (self.store(kernel, from)?, self.store(kernel, to)?);
         ensure!(

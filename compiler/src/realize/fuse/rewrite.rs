@@ -5,7 +5,9 @@ use std::collections::{BTreeSet, HashMap};
 use mcc_support::{DType, EntityMap};
 
 use crate::loops::sites;
-use crate::loops::{Axis, AxisId, Buffer, BufferId, Expr, ExprId, Kernel, Program, Role, Stmt, VarId, simplify};
+use crate::loops::{
+    Axis, AxisId, Buffer, BufferId, Expr, ExprId, Kernel, Program, Region, RegionKind, Role, Stmt, VarId, simplify,
+};
 
 /// What stands for a loop of the source: loops of the target, nested, and the value of the axis in terms of theirs.
 #[derive(Clone, Debug)]
@@ -159,7 +161,8 @@ pub fn fresh_axis(kernel: &mut Kernel, mut axis: Axis) -> AxisId {
 
 /// An empty kernel with the name and origins of another.
 pub fn shell(kernel: &Kernel) -> Kernel {
-    Kernel { origins: kernel.origins.clone(), ..Kernel::new(kernel.name.clone()) }
+    let Kernel { name, region, latch, origins, .. } = kernel;
+    Kernel { region: *region, latch: *latch, origins: origins.clone(), ..Kernel::new(name.clone()) }
 }
 
 /// The same kernel without unused expressions, axes and variables, and with the loads replaced.
@@ -194,6 +197,7 @@ pub fn compact(program: &Program) -> Program {
     for (id, buffer) in program.buffers.iter() {
         used[id] |= matches!(buffer.role, Role::Input(_) | Role::Output(_));
     }
+    program.regions.values().for_each(|region| used[region.kind.condition()] = true);
     let mut buffers = EntityMap::new();
     let mut ids = EntityMap::<BufferId, Option<BufferId>>::filled(program.buffers.len(), None);
     for (id, buffer) in program.buffers.iter().filter(|&(id, _)| used[id]) {
@@ -202,8 +206,13 @@ pub fn compact(program: &Program) -> Program {
     let id = |old: BufferId| ids[old].expect("used buffers are kept");
     let kept: BTreeSet<&str> = buffers.values().map(|buffer: &Buffer| buffer.name.as_str()).collect();
     let renumbered = |(name, buffer): &(String, BufferId)| (name.clone(), id(*buffer));
+    let kind = |kind| match kind {
+        RegionKind::Loop { go } => RegionKind::Loop { go: id(go) },
+        RegionKind::Branch { cond, taken } => RegionKind::Branch { cond: id(cond), taken },
+    };
     Program {
         name: program.name.clone(),
+        regions: program.regions.values().map(|region| Region { kind: kind(region.kind), ..*region }).collect(),
         kernels: program.kernels.iter().map(|kernel| renumber(kernel, &id)).collect(),
         inputs: program.inputs.iter().map(renumbered).collect(),
         outputs: program.outputs.iter().map(renumbered).collect(),
