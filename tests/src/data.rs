@@ -278,6 +278,24 @@ pub fn types<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Vec<TensorTyp
     tensors.into_iter().map(|tensor| tensor.ty().clone()).collect()
 }
 
+/// `OptionalProto`, as far as it holds a tensor.
+#[derive(Clone, PartialEq, Message)]
+struct OptionalTensor {
+    #[prost(message, optional, tag = "3")]
+    tensor_value: Option<TensorProto>,
+}
+
+/// The tensor in a `.pb` file of an optional value.
+///
+/// # Errors
+///
+/// As [`node_test_tensor`], and a value that is not there.
+pub fn optional_test_tensor(path: &Path) -> mcc_support::Result<Tensor> {
+    let value = OptionalTensor::decode(&*read(path)).map_err(|error| mcc_support::Error::new(error.to_string()))?;
+    let proto = value.tensor_value.ok_or_else(|| mcc_support::Error::new("the optional value is no tensor"))?;
+    mcc::onnx::tensor::tensor(&proto, &ExternalFiles::none())
+}
+
 /// A tensor from a `.pb` file of a node test.
 ///
 /// # Errors
