@@ -92,6 +92,11 @@ impl<'b> Importer<'b> {
         let axis = super::control::axis_of(attributes.int_or("axis", 0)?, x.rank())?;
         let keep = attributes.flag("keepdims", true)?;
         let extent = x.shape()[axis];
+        ensure!(
+            x.axes().get(axis).is_none_or(|of| of.is_whole()),
+            "SplitToSequence does not take axis {axis} of {}, whose extent is known only at run time",
+            self.builder.type_text(x)
+        );
         let split = match inputs.get(1) {
             None | Some(Item::Nothing) => None,
             Some(item) => {

@@ -194,6 +194,11 @@ impl Fuser {
         &self.filled(slot).reads
     }
 
+    /// Whether nobody needs some elements of a buffer in some run.
+    pub fn is_needed_in_part(&self, buffer: BufferId) -> bool {
+        self.program.needed.contains_key(&self.program.buffers[buffer].name)
+    }
+
     pub fn writes(&self, slot: usize) -> &BTreeSet<BufferId> {
         &self.filled(slot).writes
     }

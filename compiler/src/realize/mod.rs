@@ -1,6 +1,7 @@
 //! Carries out decisions; pure: the same program and decisions give the same result, and the results of a run stay as they were.
 
 pub mod fuse;
+mod limit;
 pub mod schedule;
 
 use std::collections::BTreeMap;
@@ -49,6 +50,7 @@ fn realize_with(program: &Program, decisions: &Decisions, keep: bool, weights: &
             "a schedule is for kernel '{name}', which is not there"
         );
     }
+    limit::apply(&mut program, &decisions.fusions);
     let layouts = layouts(&program, &decisions.layouts)?;
     let plan = plan::plan_with(&program, &layouts, keep, weights);
     Ok(Realized { program, plan })
