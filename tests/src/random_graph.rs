@@ -110,12 +110,12 @@ type Step<'b> = Option<(Op, Vec<Wire<'b>>)>;
 const UNARY: [UnaryFn; 26] = [
     UnaryFn::Neg,
     UnaryFn::Abs,
-    UnaryFn::Sin,
-    UnaryFn::Cos,
     UnaryFn::Atan,
     UnaryFn::Tanh,
     UnaryFn::Erf,
     UnaryFn::Asinh,
+    UnaryFn::Sin,
+    UnaryFn::Cos,
     UnaryFn::Exp,
     UnaryFn::Sign,
     UnaryFn::Not,
@@ -135,8 +135,8 @@ const UNARY: [UnaryFn; 26] = [
     UnaryFn::IsNan,
     UnaryFn::IsInf,
 ];
-/// The first so many do not amplify errors.
-const SMOOTH_UNARY: usize = 8;
+/// The first so many do not amplify errors that are small beside the value.
+const SMOOTH_UNARY: usize = 6;
 
 const BINARY: [BinaryFn; 17] = [
     BinaryFn::Add,

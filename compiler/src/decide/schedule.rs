@@ -72,17 +72,20 @@ impl Tile {
         let whole = |axis| strides(&operands, axis).iter().all(|&stride| stride != Stride::Other);
         let stored = |axis| strides(&stores, axis).iter().all(|&stride| stride == Stride::One);
         let long = |axis: &AxisId| kernel.axes[*axis].extent >= lanes;
-        let vector = nest
-            .spatial
-            .iter()
-            .copied()
-            .find(|axis| long(axis) && whole(*axis) && stored(*axis))
-            .map(Vector::Spatial)
+        // What is set beside the reduction runs in the lanes of a spatial axis, too.
+        let fills = |stmt: &Stmt| match stmt {
+            Stmt::Set { var, .. } => kernel.vars[*var].size_bits() * lanes == facts.vector_bytes as usize * 8,
+            _ => true,
+        };
+        let spatial: Vec<AxisId> = if nest.body.iter().all(fills) { nest.spatial.clone() } else { Vec::new() };
+        let first =
+            |fits: &dyn Fn(AxisId) -> bool| spatial.iter().copied().find(|&axis| long(&axis) && fits(axis)).map(Vector::Spatial);
+        let vector = first(&|axis| whole(axis) && stored(axis))
             .or_else(|| {
                 reduction.axes.iter().copied().find(|axis| !operands.is_empty() && long(axis) && whole(*axis)).map(Vector::Reduce)
             })
-            .or_else(|| nest.spatial.iter().copied().find(|axis| long(axis) && whole(*axis)).map(Vector::Spatial))
-            .or_else(|| nest.spatial.iter().copied().find(|axis| long(axis) && stored(*axis)).map(Vector::Spatial))?;
+            .or_else(|| first(&|axis| whole(axis)))
+            .or_else(|| first(&|axis| stored(axis)))?;
         let registers = facts.vector_registers as usize;
         let rows_beside = |vectors: usize| (registers - 1 - vectors) / (vectors + 1);
         // Rows reuse what varies along the lanes only.

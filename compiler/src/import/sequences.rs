@@ -127,7 +127,10 @@ impl<'b> Importer<'b> {
                 return part;
             }
             let mut shape = part.shape().into_dims();
-            shape.remove(axis);
+            // What could not be made has no axes; the builder tells why.
+            if axis < shape.len() {
+                shape.remove(axis);
+            }
             part.reshape(shape)
         };
         Ok(Item::List(parts.into_iter().map(part).collect()))
