@@ -256,7 +256,13 @@ fn layer<'b>(node: &NodeContext<'_, 'b>, kind: &Kind, quantized: bool) -> Result
         Kind::Lstm => attributes.flag("input_forget", false)?,
     };
     let bias = of_shape(node, 3, &[directions, 2 * kind.gates() * hidden])?;
+    // Where a run tells how long the sequences are, it is as if their lengths were given.
+    let told = x.axes()[0].extent();
+    let bounded = x.is_bounded();
+    node.expect_whole(x, [1, 2])?;
+    let x = x.unlimited();
     let lengths = of_shape(node, 4, &[batch])?.map(|lengths| lengths.cast(DType::I64).reshape([batch, 1]));
+    let lengths = lengths.or_else(|| bounded.then(|| node.builder().extent_wire(&told).broadcast([batch, 1])));
     let state_shape = if batch_first { [batch, directions, hidden] } else { [directions, batch, hidden] };
     let initial = |index: usize| -> Result<Vec<Wire<'b>>> {
         let zero = || x.like(0.0).broadcast(state_shape);
@@ -301,7 +307,11 @@ fn layer<'b>(node: &NodeContext<'_, 'b>, kind: &Kind, quantized: bool) -> Result
         };
         results.push(direction.run(h[index], c[index])?);
     }
-    Ok(gather_results(node, kind, &results, batch_first))
+    let mut results = gather_results(node, kind, &results, batch_first);
+    if bounded && let Some(all) = results.first_mut() {
+        *all = all.limited_along(usize::from(batch_first), &told);
+    }
+    Ok(results)
 }
 
 /// The shape of weights as if they were not quantized.
