@@ -77,7 +77,7 @@ pub fn tolerance(graph: &Graph) -> f64 {
         DType::F32 => f64::from(f32::EPSILON),
         _ => f64::EPSILON,
     };
-    32.0 * graph.values.values().map(|value| epsilon(value.ty.dtype)).fold(0.0, f64::max)
+    128.0 * graph.values.values().map(|value| epsilon(value.ty.dtype)).fold(0.0, f64::max)
 }
 
 /// Whether an output differs by no more than [`tolerance`].
