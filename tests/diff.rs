@@ -50,6 +50,25 @@ fn values_are_found_at_every_level() {
     assert!(stored(Some(0)) > stored(None), "without fusion more is stored");
 }
 
+/// Models of loops and branches, whose bodies have values of their own, and one whose values are all outputs.
+#[test]
+fn outputs_are_compared_through_control_flow() {
+    for name in ["if_nested_captures_then_else", "loop_stops_on_condition", "elementwise_chain_every_value_is_output"] {
+        let case = data::cases().into_iter().find(|case| case.name == name).expect("a case");
+        let options = Options { keep_values: true, ..Options::new(case.model()) };
+        let compilation = compile(&options, &mut Silent).expect("it compiles");
+        let specialization = &compilation.specializations()[0];
+        let example = case.example();
+        let inputs: Vec<_> = specialization.graph().inputs.iter().map(|(name, _)| example.inputs[name].clone()).collect();
+        for level in LEVELS {
+            let found = values(&compilation, specialization, level, &inputs).expect("inputs of the model");
+            let rows = rows(specialization, &example.outputs, &found);
+            assert_eq!(count(&rows), example.outputs.len(), "{name} at {level:?}: {rows:?}");
+            assert!(rows.iter().all(|row| !row.is_wrong(TOLERANCE)), "{name} at {level:?}: {rows:?}");
+        }
+    }
+}
+
 #[test]
 fn the_one_that_differs_is_named() {
     let mut reference = reference(0);

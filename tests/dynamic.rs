@@ -7,8 +7,9 @@ use std::fmt::Write;
 use std::{fs, panic};
 
 use mcc::driver::{Options, Silent, compile, compile_graph};
-use mcc::graph::{Builder, Extent, Graph, ReduceFn, interp};
+use mcc::graph::{self, Builder, Extent, Graph, ReduceFn, interp};
 use mcc::import::{ImportOptions, import};
+use mcc::loops;
 use mcc::onnx::proto::{DimValue, DimensionProto, TypeValue};
 use mcc::onnx::{Model, flatten};
 use mcc::tools::exec::Executable;
@@ -27,6 +28,8 @@ const COMPILED: usize = 3300;
 /// Node tests at least whose lengths the run finds.
 const STATED: usize = 24;
 
+/// Every so many tests one runs in machine code too.
+const COMPILED_EACH: usize = 16;
 /// How much more room there is than the test needs.
 const ROOM: usize = 2;
 
@@ -127,16 +130,19 @@ fn variants(test: &OnnxTest, model: &Model) -> Vec<BTreeSet<usize>> {
     variants
 }
 
-fn node_tests(machine: bool) {
+/// In the interpreter of graphs, and some of them also in machine code.
+fn node_tests() {
     let (mut compiled, mut wrong) = (0, String::new());
     let mut refused: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for test in data::node_tests() {
+    for (at, test) in data::node_tests().into_iter().enumerate() {
         if INEXACT_ZEROS.contains(&test.name.as_str()) {
             continue;
         }
         let Ok(model) = Model::open(&test.model) else { continue };
         for extents in variants(&test, &model) {
-            let outcome = panic::catch_unwind(|| variant(&test, &model, &extents, machine));
+            let levels: &[bool] = if at % COMPILED_EACH == 0 { &[false, true] } else { &[false] };
+            let outcome =
+                panic::catch_unwind(|| levels.iter().try_fold(true, |_, &machine| variant(&test, &model, &extents, machine)));
             match outcome.unwrap_or_else(|_| Err(Failure::Wrong("panicked".into()))) {
                 Ok(ran) => compiled += usize::from(ran),
                 Err(Failure::Wrong(reason)) => writeln!(wrong, "{} {extents:?}: {reason}", test.name).expect("text grows"),
@@ -206,6 +212,21 @@ fn a_run_touches_what_exists_and_refuses_what_does_not_fit() {
             }
         }
     }
+}
+
+/// Loops over rows of which a run has fewer stop there, and the texts of graph and program say so.
+#[test]
+fn loops_stop_where_nothing_is_needed() {
+    let options = Options { name: Some("product".into()), ..Options::new("product.onnx") };
+    let compilation = compile_graph(product(), &options, &mut Silent).expect("a graph");
+    let program = &compilation.realized().program;
+    let limits: Vec<_> = program.kernels.iter().flat_map(|kernel| kernel.axes.values()).filter_map(|axis| axis.limit).collect();
+    // Rows and batches; all columns are needed, for they are summed.
+    assert!(limits.iter().any(|limit| limit.input == 2) && limits.iter().any(|limit| limit.input == 3), "{program}");
+    let text = loops::text::to_text(program);
+    assert_eq!(loops::text::to_text(&loops::text::parse(&text).expect("its own text")), text);
+    let graph = compilation.graph();
+    assert_eq!(graph::text::parse(&graph::text::to_text(graph)).expect("its own text").lengths, graph.lengths);
 }
 
 /// One object for sentences of up to 128 tokens gives what an object for each length does.
@@ -295,5 +316,5 @@ fn node_tests_mean_the_same_with_bounds_of_what_determines_shapes() {
 
 #[test]
 fn node_tests_mean_the_same_with_dimensions_of_a_run() {
-    node_tests(false);
+    node_tests();
 }

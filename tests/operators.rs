@@ -1,4 +1,4 @@
-//! Operators of other domains than the standard's own, in machine code of this machine, against ONNX Runtime: the cases of
+//! Operators of other domains than the standard's own, and forms of those that its tests leave out, in machine code of this machine, against ONNX Runtime: the cases of
 //! `tools/operators.py`.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -584,7 +584,8 @@ impl Specialization {
         let mut arena_bytes = plan.arena_bytes as u64;
         let mut reserve = |size_bytes: u64| {
             let offset = arena_bytes.next_multiple_of(ARENA_ALIGN as u64);
-            arena_bytes = offset + size_bytes;
+            // Also what has no element has a place.
+            arena_bytes = offset + size_bytes.max(1);
             offset
         };
         let mut staged = |tensors: &[(String, BufferId)], list: &[Vec<Option<Length>>]| -> Vec<Option<Staged>> {

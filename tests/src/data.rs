@@ -226,6 +226,24 @@ pub fn other_onnx_tests() -> Vec<OnnxTest> {
     tests
 }
 
+/// An operator of ai.onnx in one version, by the onnx package. The last of `inputs` and `outputs` stands for all that follow.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Schema {
+    pub name: String,
+    pub since: i64,
+    pub deprecated: bool,
+    /// Names of types.
+    pub inputs: Vec<String>,
+    pub outputs: Vec<String>,
+    /// The element types that each may be, by their numbers in ONNX.
+    pub types: BTreeMap<String, Vec<i32>>,
+}
+
+/// All of them, by name and version.
+pub fn schemas() -> Vec<Schema> {
+    read_json(&cached("onnx-schemas.json"))
+}
+
 /// Images of digits, as the digit models take them.
 #[derive(Clone, Debug)]
 pub struct Digits {
@@ -262,6 +280,24 @@ pub fn mnist() -> Digits {
 /// The element types and shapes of tensors.
 pub fn types<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Vec<TensorType> {
     tensors.into_iter().map(|tensor| tensor.ty().clone()).collect()
+}
+
+/// `OptionalProto`, as far as it holds a tensor.
+#[derive(Clone, PartialEq, Message)]
+struct OptionalTensor {
+    #[prost(message, optional, tag = "3")]
+    tensor_value: Option<TensorProto>,
+}
+
+/// The tensor in a `.pb` file of an optional value.
+///
+/// # Errors
+///
+/// As [`node_test_tensor`], and a value that is not there.
+pub fn optional_test_tensor(path: &Path) -> mcc_support::Result<Tensor> {
+    let value = OptionalTensor::decode(&*read(path)).map_err(|error| mcc_support::Error::new(error.to_string()))?;
+    let proto = value.tensor_value.ok_or_else(|| mcc_support::Error::new("the optional value is no tensor"))?;
+    mcc::onnx::tensor::tensor(&proto, &ExternalFiles::none())
 }
 
 /// A tensor from a `.pb` file of a node test.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use mcc::import::ImportOptions;
+use mcc::onnx::proto::TypeValue;
 use mcc::onnx::{Declared, FlatGraph, Model, flatten};
 use mcc::ops;
 use mcc_support::{Result, Tensor, TensorType};
@@ -123,12 +124,17 @@ pub fn import_options(model: &Model, inputs: &BTreeMap<String, Tensor>) -> Resul
 pub fn set_inputs(flat: &FlatGraph<'_>, set: &OnnxTestSet) -> Result<BTreeMap<String, Tensor>> {
     let input = |(index, input): (usize, &Declared<'_>)| {
         let value = match set.inputs.get(index) {
+            Some(path) if is_optional(input) => data::optional_test_tensor(path)?,
             Some(path) => data::node_test_tensor(path)?,
             None => ramp(input.declared_type()?.and_then(|declared| declared.known()).expect("the type of an input is known")),
         };
         Ok((input.name.clone(), value))
     };
     flat.inputs.iter().enumerate().map(input).collect()
+}
+
+fn is_optional(input: &Declared<'_>) -> bool {
+    matches!(input.ty.and_then(|ty| ty.value.as_ref()), Some(TypeValue::Optional(_)))
 }
 
 fn ramp(ty: TensorType) -> Tensor {

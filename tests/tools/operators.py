@@ -3,8 +3,9 @@
 
     operators.py CACHE
 
-Makes one small model for each case of operators_ml.py (domain ai.onnx.ml) and operators_microsoft.py (com.microsoft), runs it on
-seeded inputs without graph optimization, and writes to CACHE/operators NAME.onnx, NAME.npz (`in_<name>` and `out_<name>`) and
+Makes one small model for each case of operators_ml.py (domain ai.onnx.ml), operators_microsoft.py (com.microsoft) and
+operators_onnx.py (ai.onnx), runs it on seeded inputs without graph optimization, and writes to CACHE/operators NAME.onnx, NAME.npz
+(`in_<name>` and `out_<name>`) and
 index.json: a list of {name, tolerance, steps}. Floats may differ by `tolerance` of the largest magnitude of a result, integers
 by `steps`. What these scripts and this version of ONNX Runtime have written already is kept.
 """
@@ -14,7 +15,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-SOURCES = ("operators.py", "operators_ml.py", "operators_microsoft.py")
+SOURCES = ("operators.py", "operators_ml.py", "operators_microsoft.py", "operators_onnx.py")
 
 
 class Recorder:
@@ -67,7 +68,7 @@ def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
     import onnxruntime
-    import operators_microsoft, operators_ml
+    import operators_microsoft, operators_ml, operators_onnx
 
     folder = os.path.join(sys.argv[1], "operators")
     os.makedirs(folder, exist_ok=True)
@@ -81,6 +82,7 @@ def main():
     recorder = Recorder(folder)
     operators_ml.record(recorder)
     operators_microsoft.record(recorder)
+    operators_onnx.record(recorder)
     with open(path + ".part", "w") as file:
         json.dump({"stamp": stamp, "cases": recorder.index}, file, indent=1)
     os.replace(path + ".part", path)

@@ -8,6 +8,7 @@ emulation, npm. All else goes to the cache folder, $MCC_CACHE or ~/.cache/mcc:
 
     venv/       Python packages of requirements.txt
     onnx-tests/ the ONNX backend tests, as the onnx package ships them
+    onnx-schemas.json  what the onnx package says of operators
     zoo/        trained models, see tests/data/zoo.json
     mnist/      the MNIST test images
     reference/  what ONNX Runtime computes for the models
@@ -97,6 +98,7 @@ def main():
         python = make_venv(cache)
         link_onnx_tests(cache, python)
         tools = lambda name, *arguments: run(python, os.path.join(HERE, name), *arguments)
+        tools("schemas.py", cache)
         tools("zoo_fetch.py", "--tests", os.path.join(cache, "zoo"))
         tools("mnist_fetch.py", os.path.join(cache, "mnist"))
         tools("reference.py", cache)

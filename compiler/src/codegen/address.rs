@@ -140,7 +140,7 @@ impl Codegen<'_> {
         (Address::new(self.pointer(pointer, &moving, size), near), align)
     }
 
-    fn base(&mut self, buffer: BufferId) -> VReg {
+    pub(super) fn base(&mut self, buffer: BufferId) -> VReg {
         self.cached(0, Key::Base(buffer), |codegen| {
             codegen.buffers.push(buffer);
             let slot = codegen.buffers.len() as i64 - 1;

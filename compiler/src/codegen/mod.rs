@@ -171,6 +171,10 @@ impl Codegen<'_> {
         {
             let extent = self.kernel.axes[*axis].extent;
             if extent > 0 {
+                let end = match self.limit(*axis) {
+                    Some(limit) => Operand::Reg(self.b.binary(Op::Min, self.b.param(2), limit)),
+                    None => end,
+                };
                 self.serial_loop(*axis, body, begin, end);
             }
             return extent;
@@ -222,7 +226,10 @@ impl Codegen<'_> {
                 self.bindings[axis] = Binding::Fixed(0);
                 self.stmts(body);
             }
-            AxisMode::Serial => self.serial_loop(axis, body, Operand::Const(0), Operand::Const(extent as i64)),
+            AxisMode::Serial => {
+                let end = self.limit(axis).map_or(Operand::Const(extent as i64), Operand::Reg);
+                self.serial_loop(axis, body, Operand::Const(0), end);
+            }
             AxisMode::Unroll if kind == AxisKind::Spatial => {
                 self.jam.push(axis);
                 self.stmts(body);
@@ -238,6 +245,27 @@ impl Codegen<'_> {
         }
         self.reduce_depth -= usize::from(kind == AxisKind::Reduce);
         self.leave(axis, body);
+    }
+
+    /// The rounds of an axis that may not all be needed.
+    fn limit(&mut self, axis: AxisId) -> Option<VReg> {
+        let loops::Axis { extent, limit, .. } = self.kernel.axes[axis].clone();
+        let limit = limit?;
+        let base = self.base(self.program.inputs[limit.input].1);
+        let at = |codegen: &mut Self, op: Op, args: &[VReg]| codegen.b.inst_at(0, Type::I64, op, args);
+        let number = |codegen: &mut Self, value: i64| at(codegen, Op::Const(value as u64), &[]);
+        let told = at(self, Op::Load { address: ir::Address::new(base, 0), align: 8 }, &[]);
+        let mul = number(self, limit.mul);
+        let product = at(self, Op::Mul, &[told, mul]);
+        // Rounded up.
+        let add = number(self, limit.add + limit.div - 1);
+        let sum = at(self, Op::Add, &[product, add]);
+        let zero = number(self, 0);
+        let sum = at(self, Op::Max, &[sum, zero]);
+        let div = number(self, limit.div);
+        let rounds = at(self, Op::Div, &[sum, div]);
+        let all = number(self, extent as i64);
+        Some(at(self, Op::Min, &[rounds, all]))
     }
 
     fn vector_loop(&mut self, axis: AxisId, extent: usize, body: &[Stmt]) {

@@ -112,10 +112,17 @@ impl Chooser {
         let crowded = sites.iter().any(|site| cost(self.kernel(slot), site.value) > CROWDED);
         let taken = self.fuser.producers(slot).into_iter().find_map(|producer| {
             let kernel = self.kernel(producer);
-            let fits = sites::elementwise(kernel).is_none() && !(crowded && self.reuses_operands(kernel));
+            let heavy = self.reuses_operands(kernel);
+            let fits = sites::elementwise(kernel).is_none() && !(heavy && (crowded || self.would_run_on(producer, slot)));
             fits.then(|| Some((producer, self.fuser.epilogue(producer, slot).ok()?)))?
         });
         self.take_epilogue(slot, taken)
+    }
+
+    /// Whether the producer can stop where its results are no longer needed, and with the consumer's work could not.
+    fn would_run_on(&self, producer: usize, consumer: usize) -> bool {
+        let stops = |slot: usize| self.fuser.writes(slot).iter().any(|&buffer| self.fuser.is_needed_in_part(buffer));
+        stops(producer) && !stops(consumer)
     }
 
     /// Whether the only kernel that reads this one's results is elementwise and will compute them itself.

@@ -5,9 +5,9 @@ use std::cell::RefCell;
 
 use mcc_support::{Error, Result, Shape, Tensor, ensure};
 
-use super::{Importer, Scope};
+use super::{Importer, Item, Scope, wires};
 use crate::graph::{Repeated, Round, Wire};
-use crate::onnx::{Attributes, FlatGraph, Node};
+use crate::onnx::{Attributes, Declared, FlatGraph, Node};
 use crate::ops;
 
 /// Most nodes of the graph after a loop was written out.
@@ -17,22 +17,27 @@ const MAX_ROUNDS: usize = 1 << 16;
 
 impl<'b> Importer<'b> {
     /// The results of an operator of control flow. `None` where something in it could not be made.
-    pub(super) fn control<'a>(&mut self, scope: &Scope<'_, 'a, 'b>, node: &'a Node<'a>) -> Result<Option<Vec<Wire<'b>>>> {
-        let Some(inputs) = self.inputs_of(scope, node).filter(|inputs| !self.needs_stand_in(node, inputs)) else {
+    pub(super) fn control<'a>(&mut self, scope: &Scope<'_, 'a, 'b>, node: &'a Node<'a>) -> Result<Option<Vec<Item<'b>>>> {
+        let Some(items) = self.items_of(scope, node) else {
             self.check_operators(node);
             return Ok(None);
         };
-        if let Some(wire) = inputs.iter().flatten().find(|wire| wire.is_bounded()) {
+        if let Some(wire) = items.iter().flat_map(Item::wires).find(|wire| wire.is_bounded()) {
             let found = self.builder.type_text(*wire);
             return Err(Error::new(format!("{} does not take extents that are known only at run time: {found}", node.operator))
                 .help(ops::dynamic::HELP));
         }
         let attributes = node.attributes();
+        let tensors = |results: Option<Vec<Wire<'b>>>| results.map(|wires| wires.into_iter().map(Item::Tensor).collect());
         let results = match node.operator {
-            "If" => self.branch(scope, &attributes, &inputs, node.outputs.len()),
-            "Loop" => self.repeat(scope, &attributes, &inputs),
-            _ => self.scan(scope, &attributes, &inputs, node.opset),
-        }?;
+            "If" => self.branch(scope, &attributes, &wires(node, &items)?, node.outputs.len())?,
+            "Loop" if items.iter().skip(2).any(|item| !matches!(item, Item::Tensor(_))) => {
+                self.repeat_items(scope, &attributes, &items)?
+            }
+            "Loop" => tensors(self.repeat(scope, &attributes, &wires(node, &items)?)?),
+            _ if node.opset < 9 => tensors(self.scan_batches(scope, &attributes, &wires(node, &items)?)?),
+            _ => tensors(self.scan(scope, &attributes, &wires(node, &items)?)?),
+        };
         attributes.finish()?;
         if let Some(results) = &results {
             let (found, wanted) = (results.len(), node.outputs.len());
@@ -60,14 +65,14 @@ impl<'b> Importer<'b> {
         attributes: &Attributes<'a>,
         inputs: &[Option<Wire<'b>>],
         wanted: usize,
-    ) -> Result<Option<Vec<Wire<'b>>>> {
+    ) -> Result<Option<Vec<Item<'b>>>> {
         let then_branch = attributes.required("then_branch", attributes.graph("then_branch")?)?;
         let else_branch = attributes.required("else_branch", attributes.graph("else_branch")?)?;
         let [Some(condition)] = inputs[..] else { return Err(Error::new("If needs exactly one input, the condition")) };
         ensure!(condition.shape().count() == 1, "the condition must have one element, not {}", condition.ty());
         if let Some(value) = condition.constant() {
             let taken = if value.number(0).as_f64() != 0.0 { then_branch } else { else_branch };
-            return self.subgraph(scope, taken, &[]);
+            return self.subgraph_items(scope, taken, Vec::new());
         }
         let mut missing = false;
         let results = self.builder.branch(condition.reshape(Shape::scalar()), |taken| {
@@ -75,7 +80,7 @@ impl<'b> Importer<'b> {
             missing |= results.is_none();
             Ok(results.ok_or_else(|| Error::new("a branch could not be made"))?.into_iter().take(wanted).collect())
         });
-        if missing { Ok(None) } else { results.map(Some) }
+        if missing { Ok(None) } else { results.map(|wires| Some(wires.into_iter().map(Item::Tensor).collect())) }
     }
 
     fn repeat<'a>(
@@ -130,15 +135,120 @@ impl<'b> Importer<'b> {
         Ok(Some(carried))
     }
 
+    /// A `Loop` that carries sequences is written out: its course must be known.
+    fn repeat_items<'a>(
+        &mut self,
+        scope: &Scope<'_, 'a, 'b>,
+        attributes: &Attributes<'a>,
+        items: &[Item<'b>],
+    ) -> Result<Option<Vec<Item<'b>>>> {
+        let body = attributes.required("body", attributes.graph("body")?)?;
+        let known = |item: Option<&Item<'b>>, what: &str| match item {
+            None | Some(Item::Nothing) => Ok(None),
+            Some(item) => {
+                let wire = item.tensor(what)?;
+                let value = wire.constant().filter(|value| value.count() == 1);
+                let value = value.ok_or_else(|| self.unknown(&format!("{what} of a loop that carries sequences"), wire))?;
+                Ok(Some(value.number(0).as_i64()))
+            }
+        };
+        let rounds = known(items.first(), "the number of rounds")?.unwrap_or(i64::MAX);
+        let mut go = known(items.get(1), "the condition")?.is_none_or(|go| go != 0);
+        let mut carried = items.get(2..).unwrap_or_default().to_vec();
+        let count = carried.len();
+        ensure!(body.outputs.len() > count, "the body of the loop has {} outputs for {count} carried values", body.outputs.len());
+        let mut stacks: Vec<Vec<Wire<'b>>> = vec![Vec::new(); body.outputs.len() - count - 1];
+        let mut round = 0;
+        while go && round < rounds {
+            self.begin_round()?;
+            let scalars = [self.builder.constant(Tensor::scalar(round)), self.builder.constant(Tensor::scalar(true))];
+            let inputs = scalars.into_iter().map(Item::Tensor).chain(carried).collect();
+            let Some(results) = self.subgraph_items(scope, body, inputs)? else { return Ok(None) };
+            let wire = results[0].tensor("the condition")?;
+            let value = wire.constant().filter(|value| value.count() == 1);
+            let value = value.ok_or_else(|| self.unknown("the condition of a loop that carries sequences", wire))?;
+            go = value.number(0).as_f64() != 0.0;
+            carried = results[1..=count].to_vec();
+            for (stack, result) in stacks.iter_mut().zip(&results[count + 1..]) {
+                let element = result.tensor("what each round adds")?;
+                stack.push(element.reshape([&[1], &element.shape()[..]].concat()));
+            }
+            round += 1;
+        }
+        for stack in stacks {
+            ensure!(!stack.is_empty(), "a loop that carries sequences makes no round, and its results have no type");
+            carried.push(Item::Tensor(self.builder.concat(&stack, 0)));
+        }
+        self.builder.check()?;
+        Ok(Some(carried))
+    }
+
+    /// A `Scan` of opset 8: of each batch by itself, over the steps that its sequence has.
+    fn scan_batches<'a>(
+        &mut self,
+        scope: &Scope<'_, 'a, 'b>,
+        attributes: &Attributes<'a>,
+        inputs: &[Option<Wire<'b>>],
+    ) -> Result<Option<Vec<Wire<'b>>>> {
+        let body = attributes.required("body", attributes.graph("body")?)?;
+        let scanned = attributes.required("num_scan_inputs", attributes.int("num_scan_inputs")?)?;
+        let (lengths, inputs) = inputs.split_first().ok_or_else(|| Error::new("there is nothing to scan"))?;
+        let inputs = inputs.iter().copied().collect::<Option<Vec<_>>>().ok_or_else(|| Error::new("an input is missing"))?;
+        let states =
+            usize::try_from(scanned).ok().filter(|&scanned| scanned > 0).and_then(|scanned| inputs.len().checked_sub(scanned));
+        let states = states.ok_or_else(|| Error::new(format!("{scanned} of {} inputs cannot be scanned", inputs.len())))?;
+        ensure!(body.outputs.len() >= states, "the body has {} outputs for {states} states", body.outputs.len());
+        let directions = attributes.ints_or("directions", vec![0; inputs.len() - states])?;
+        let extents = inputs[states].shape();
+        let fits = extents.rank() >= 2
+            && directions.len() == inputs.len() - states
+            && inputs.iter().all(|wire| wire.rank() > 0 && wire.shape()[0] == extents[0])
+            && inputs[states..].iter().all(|wire| wire.rank() >= 2 && wire.shape()[1] == extents[1]);
+        ensure!(fits, "the scanned inputs have different batches or lengths");
+        let (batches, steps) = (extents[0], extents[1]);
+        let lengths = match lengths {
+            None => vec![steps; batches],
+            Some(wire) => {
+                let known = wire.constant().ok_or_else(|| self.unknown("the lengths of the sequences", *wire))?;
+                known.numbers().map(|number| usize::try_from(number.as_i64()).map_or(0, |length| length.min(steps))).collect()
+            }
+        };
+        ensure!(lengths.len() == batches && batches > 0, "there are {} lengths for {batches} batches", lengths.len());
+        let mut results: Vec<Vec<Wire<'b>>> = vec![Vec::with_capacity(batches); body.outputs.len()];
+        for (batch, &length) in lengths.iter().enumerate() {
+            let place = self.builder.constant(Tensor::scalar(batch as i64));
+            let own: Vec<Wire<'b>> = inputs.iter().map(|wire| wire.element(0, place)).collect();
+            let repeated = self.rounds(length, None, None, &own[..states], |importer, round, carried| {
+                let last = importer.builder.constant(Tensor::scalar(length as i64 - 1));
+                let element =
+                    |(wire, &direction): (&Wire<'b>, &i64)| wire.element(0, if direction != 0 { last - round } else { round });
+                let values: Vec<Wire<'b>> =
+                    carried.iter().copied().chain(own[states..].iter().zip(&directions).map(element)).collect();
+                let Some(results) = importer.subgraph(scope, body, &values)? else { return Ok(None) };
+                let go = importer.builder.constant(Tensor::scalar(true));
+                Ok(Some(Round { go, next: results[..states].to_vec(), elements: results[states..].to_vec() }))
+            })?;
+            let Some(Repeated { carried, stacks, .. }) = repeated else { return Ok(None) };
+            let padded = stacks.into_iter().map(|stack| {
+                let mut missing = vec![(0, 0); stack.rank()];
+                missing[0].1 = steps - length;
+                stack.pad(&missing, stack.like(0.0))
+            });
+            for (list, result) in results.iter_mut().zip(carried.into_iter().chain(padded)) {
+                list.push(result.reshape([&[1], &result.shape()[..]].concat()));
+            }
+        }
+        self.builder.check()?;
+        Ok(Some(results.iter().map(|list| self.builder.concat(list, 0)).collect()))
+    }
+
     /// A `Scan` over axes of known extent.
     fn scan<'a>(
         &mut self,
         scope: &Scope<'_, 'a, 'b>,
         attributes: &Attributes<'a>,
         inputs: &[Option<Wire<'b>>],
-        opset: i64,
     ) -> Result<Option<Vec<Wire<'b>>>> {
-        ensure!(opset >= 9, "Scan of opset 8, over batches, is not supported");
         let body = attributes.required("body", attributes.graph("body")?)?;
         let scanned = attributes.required("num_scan_inputs", attributes.int("num_scan_inputs")?)?;
         let inputs = inputs.iter().copied().collect::<Option<Vec<_>>>().ok_or_else(|| Error::new("an input is missing"))?;
@@ -241,21 +351,33 @@ impl<'b> Importer<'b> {
         graph: &'a FlatGraph<'a>,
         inputs: &[Wire<'b>],
     ) -> Result<Option<Vec<Wire<'b>>>> {
+        let inputs = inputs.iter().map(|&wire| Item::Tensor(wire)).collect();
+        let Some(outputs) = self.subgraph_items(scope, graph, inputs)? else { return Ok(None) };
+        let wire = |(item, output): (&Item<'b>, &Declared<'_>)| item.tensor(&format!("'{}', computed at run time,", output.name));
+        outputs.iter().zip(&graph.outputs).map(wire).collect::<Result<_>>().map(Some)
+    }
+
+    pub(super) fn subgraph_items<'a>(
+        &mut self,
+        scope: &Scope<'_, 'a, 'b>,
+        graph: &'a FlatGraph<'a>,
+        inputs: Vec<Item<'b>>,
+    ) -> Result<Option<Vec<Item<'b>>>> {
         ensure!(graph.inputs.len() == inputs.len(), "the inner graph has {} inputs, not {}", graph.inputs.len(), inputs.len());
-        let values = graph.inputs.iter().map(|input| input.name.as_str()).zip(inputs.iter().map(|&wire| Some(wire))).collect();
+        let values = graph.inputs.iter().map(|input| input.name.as_str()).zip(inputs.into_iter().map(Some)).collect();
         let inner = Scope { graph, values: RefCell::new(values), outer: Some(scope) };
         self.nodes(&inner);
         Ok(graph.outputs.iter().map(|output| self.value(&inner, &output.name)).collect())
     }
 
-    fn begin_round(&mut self) -> Result<()> {
+    pub(super) fn begin_round(&mut self) -> Result<()> {
         self.rounds += 1;
         let bounded = self.rounds <= MAX_ROUNDS && self.builder.node_count() <= MAX_NODES;
         ensure!(bounded, "the loop is too long to be written out");
         Ok(())
     }
 
-    fn unknown(&self, what: &str, wire: Wire<'b>) -> Error {
+    pub(super) fn unknown(&self, what: &str, wire: Wire<'b>) -> Error {
         let error = Error::new(format!("{what} is not known when the model is compiled"));
         let sources = self.builder.inputs_of(wire);
         if sources.is_empty() {
@@ -266,7 +388,7 @@ impl<'b> Importer<'b> {
     }
 }
 
-fn axis_of(axis: i64, rank: usize) -> Result<usize> {
+pub(super) fn axis_of(axis: i64, rank: usize) -> Result<usize> {
     let place = if axis < 0 { axis.checked_add(rank as i64) } else { Some(axis) };
     let place = place.and_then(|place| usize::try_from(place).ok()).filter(|&place| place < rank);
     place.ok_or_else(|| Error::new(format!("axis {axis} is outside of a tensor of rank {rank}")))

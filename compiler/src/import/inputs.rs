@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use mcc_support::{Error, Result, Shape, Tensor, TensorType, bail, ensure};
 
-use super::{ImportOptions, Importer, Scope, Warning, WarningKind};
+use super::{ImportOptions, Importer, Item, Scope, Warning, WarningKind};
 use crate::graph::build::MAX_VALUE_BYTES;
 use crate::graph::{Extent, Origin, Wire};
 use crate::onnx::graph::Declared;
@@ -35,7 +35,7 @@ impl<'b> Importer<'b> {
                     None
                 }
             };
-            scope.values.borrow_mut().insert(&input.name, value);
+            scope.values.borrow_mut().insert(&input.name, value.map(Item::Tensor));
         }
         if !dynamic.is_empty() {
             self.errors.push(dynamic_error(&dynamic));

@@ -4,6 +4,7 @@
 
 mod control;
 mod inputs;
+mod sequences;
 mod warning;
 
 use std::cell::RefCell;
@@ -84,7 +85,9 @@ pub fn import_named(model: &Model, options: &ImportOptions) -> Result<Imported, 
     importer.inputs(&scope, options);
     importer.nodes(&scope);
     for output in &flat.outputs {
-        if let Some(wire) = importer.value(&scope, &output.name) {
+        let value = importer.value(&scope, &output.name).map(|item| item.tensor(&format!("the output '{}'", output.name)));
+        let value = value.and_then(|value| value.map_err(|error| importer.errors.push(error)).ok());
+        if let Some(wire) = value {
             builder.output(&output.name, wire);
             let checked = match output.declared_type() {
                 Ok(declared) => importer.check_output(&output.name, declared, wire),
@@ -104,7 +107,8 @@ pub fn import_named(model: &Model, options: &ImportOptions) -> Result<Imported, 
     let made = scope.values.take();
     let outputs = flat.nodes.iter().flat_map(|node| node.outputs.iter().map(move |name| (node, name)));
     let values = outputs.filter_map(|(node, name)| {
-        let value = made.get(name.as_str()).copied().flatten()?.value;
+        let Some(Some(Item::Tensor(wire))) = made.get(name.as_str()) else { return None };
+        let value = wire.value;
         Some(NamedValue { name: name.clone(), node: node.reference(), value })
     });
     let values = values.collect();
@@ -142,11 +146,42 @@ struct Importer<'b> {
     stand_ins: BTreeSet<String>,
 }
 
+/// What a name stands for.
+#[derive(Clone, Debug)]
+enum Item<'b> {
+    Tensor(Wire<'b>),
+    /// A sequence of tensors.
+    List(Vec<Wire<'b>>),
+    /// An input that is left out, or an optional value that is not there.
+    Nothing,
+}
+
+impl<'b> Item<'b> {
+    fn wires(&self) -> &[Wire<'b>] {
+        match self {
+            Item::Tensor(wire) => std::slice::from_ref(wire),
+            Item::List(list) => list,
+            Item::Nothing => &[],
+        }
+    }
+
+    fn tensor(&self, what: &str) -> Result<Wire<'b>> {
+        match self {
+            Item::Tensor(wire) => Ok(*wire),
+            Item::List(list) => {
+                Err(Error::new(format!("{what} is a sequence of {} tensors, and must be one tensor", list.len()))
+                    .help("take an element with SequenceAt, or join them with ConcatFromSequence"))
+            }
+            Item::Nothing => Err(Error::new(format!("{what} is not there"))),
+        }
+    }
+}
+
 /// The values of a graph, inside of those of the graph around it.
 struct Scope<'s, 'a, 'b> {
     graph: &'a FlatGraph<'a>,
     /// `None` for a value that could not be made; the reason is among the errors already.
-    values: RefCell<BTreeMap<&'a str, Option<Wire<'b>>>>,
+    values: RefCell<BTreeMap<&'a str, Option<Item<'b>>>>,
     outer: Option<&'s Scope<'s, 'a, 'b>>,
 }
 
@@ -164,7 +199,8 @@ impl<'b> Importer<'b> {
                 }
             };
             for (index, name) in node.outputs.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
-                let value = results.as_ref().map(|results| results[index]).or_else(|| self.stand_in(scope, name));
+                let value = results.as_ref().map(|results| results[index].clone());
+                let value = value.or_else(|| self.stand_in(scope, name).map(Item::Tensor));
                 scope.values.borrow_mut().insert(name, value);
             }
         }
@@ -182,28 +218,33 @@ impl<'b> Importer<'b> {
     }
 
     /// Whether an input that must be known is computed from a stand-in: then nothing can be said of the node.
-    fn needs_stand_in(&self, node: &Node<'_>, inputs: &[Option<Wire<'b>>]) -> bool {
-        let needed =
-            ops::shape_inputs(node.domain, node.operator).iter().filter_map(|&index| inputs.get(index).copied().flatten());
-        let sources = |wire: Wire<'b>| self.builder.inputs_of(wire);
-        !self.stand_ins.is_empty() && needed.flat_map(sources).any(|source| self.stand_ins.contains(&source))
+    fn needs_stand_in(&self, node: &Node<'_>, items: &[Item<'b>]) -> bool {
+        let needed = ops::shape_inputs(node.domain, node.operator).iter().filter_map(|&index| items.get(index));
+        let wires = needed.flat_map(Item::wires);
+        let sources = |wire: &Wire<'b>| self.builder.inputs_of(*wire);
+        !self.stand_ins.is_empty() && wires.flat_map(sources).any(|source| self.stand_ins.contains(&source))
     }
 
-    /// The values of a node's inputs, each `None` where it is left out; `None` where one could not be made.
-    fn inputs_of<'a>(&mut self, scope: &Scope<'_, 'a, 'b>, node: &'a Node<'a>) -> Option<Vec<Option<Wire<'b>>>> {
-        let value = |name: &String| if name.is_empty() { Some(None) } else { self.value(scope, name).map(Some) };
-        node.inputs.iter().map(value).collect()
+    /// What a node's inputs stand for; `None` where one could not be made, or where nothing can be said of the node.
+    fn items_of<'a>(&mut self, scope: &Scope<'_, 'a, 'b>, node: &'a Node<'a>) -> Option<Vec<Item<'b>>> {
+        let item = |name: &String| if name.is_empty() { Some(Item::Nothing) } else { self.value(scope, name) };
+        let items: Option<Vec<_>> = node.inputs.iter().map(item).collect();
+        items.filter(|items| !self.needs_stand_in(node, items))
     }
 
-    /// The values of a node's outputs; `None` where one of its inputs could not be made.
-    fn node<'a>(&mut self, scope: &Scope<'_, 'a, 'b>, node: &'a Node<'a>) -> Result<Option<Vec<Wire<'b>>>> {
-        if ops::control(node.domain, node.operator).is_some() {
-            return self.control(scope, node);
+    /// What a node's outputs stand for; `None` where one of its inputs could not be made.
+    fn node<'a>(&mut self, scope: &Scope<'_, 'a, 'b>, node: &'a Node<'a>) -> Result<Option<Vec<Item<'b>>>> {
+        match ops::control(node.domain, node.operator) {
+            Some(def) if def.sequences => return self.sequence(scope, node),
+            Some(_) => return self.control(scope, node),
+            None => {}
         }
         let def = ops::lookup(node.domain, node.operator, node.opset)?;
-        let Some(inputs) = self.inputs_of(scope, node).filter(|inputs| !self.needs_stand_in(node, inputs)) else {
-            return Ok(None);
-        };
+        let Some(items) = self.items_of(scope, node) else { return Ok(None) };
+        if node.operator == "Identity" && !matches!(items[..], [Item::Tensor(_)]) {
+            return self.sequence(scope, node);
+        }
+        let inputs = wires(node, &items)?;
         let is_bounded = inputs.iter().flatten().any(|wire| wire.is_bounded() || wire.elements().is_some());
         let context = NodeContext::new(self.builder, node, def, inputs.clone());
         let results = ops::dynamic::check(&context, def, &inputs).and_then(|()| (def.build)(&context));
@@ -217,13 +258,13 @@ impl<'b> Importer<'b> {
             return Err(Error::new(format!("output {index} ('{}') of {} is not supported", node.outputs[index], def.name)));
         }
         self.warnings.extend(context.into_warnings().into_iter().map(|noted| Warning::of_node(node.reference(), noted)));
-        Ok(Some(results))
+        Ok(Some(results.into_iter().map(Item::Tensor).collect()))
     }
 
-    /// The value of a name; initializers are read when they are first used. `None` where it could not be made.
-    fn value(&mut self, scope: &Scope<'_, '_, 'b>, name: &str) -> Option<Wire<'b>> {
+    /// What a name stands for; initializers are read when they are first used. `None` where it could not be made.
+    fn value(&mut self, scope: &Scope<'_, '_, 'b>, name: &str) -> Option<Item<'b>> {
         if let Some(value) = scope.values.borrow().get(name) {
-            return *value;
+            return value.clone();
         }
         let Some((key, initializer)) = scope.graph.initializers.get_key_value(name) else {
             return scope.outer.and_then(|outer| self.value(outer, name));
@@ -233,10 +274,10 @@ impl<'b> Importer<'b> {
             let origin = self.builder.set_origin(Origin { output: name.to_string(), ..Origin::default() });
             let constant = self.builder.constant(tensor);
             self.builder.set_origin(origin);
-            constant
+            Item::Tensor(constant)
         });
         let value = value.map_err(|error| self.errors.push(error)).ok();
-        scope.values.borrow_mut().insert(key, value);
+        scope.values.borrow_mut().insert(key, value.clone());
         value
     }
 
@@ -248,7 +289,7 @@ impl<'b> Importer<'b> {
         let outputs: BTreeSet<&str> = scope.graph.outputs.iter().map(|output| output.name.as_str()).collect();
         for (&name, value) in scope.values.borrow().iter() {
             let declared = scope.graph.declared_type(name).ok().flatten();
-            let (Some(declared), Some(wire), false) = (declared, value, outputs.contains(name)) else { continue };
+            let (Some(declared), Some(Item::Tensor(wire)), false) = (declared, value, outputs.contains(name)) else { continue };
             let ty = wire.ty();
             if differs(&declared, &ty) || declared.dtype != ty.dtype {
                 let message = format!("the model declares '{name}' as {declared}, but it computes {ty}");
@@ -286,6 +327,15 @@ impl<'b> Importer<'b> {
         }
         Ok(())
     }
+}
+
+/// The inputs of a node that takes tensors only, each `None` where it is left out.
+fn wires<'b>(node: &Node<'_>, items: &[Item<'b>]) -> Result<Vec<Option<Wire<'b>>>> {
+    let wire = |(index, item): (usize, &Item<'b>)| match item {
+        Item::Nothing => Ok(None),
+        item => item.tensor(&format!("input {index} '{}'", node.inputs[index])).map(Some),
+    };
+    items.iter().enumerate().map(wire).collect()
 }
 
 /// Whether a declared shape has another rank or other known extents.

@@ -26,6 +26,7 @@
 mod control;
 mod elementwise;
 mod movement;
+mod needed;
 mod nest;
 mod product;
 mod reduce;
@@ -37,7 +38,7 @@ use std::collections::BTreeSet;
 use mcc_support::{DType, EntityMap, TensorType};
 
 use super::expr::{Expr, ExprId, Exprs};
-use super::{Buffer, BufferId, Kernel, Program, RegionId, Role, scalar};
+use super::{Buffer, BufferId, Kernel, Needed, Program, RegionId, Role, scalar};
 use crate::graph::{BinaryFn, Def, Graph, Node, Op, Origin, ValueId};
 use nest::Nest;
 
@@ -64,6 +65,7 @@ pub fn lower_with_places(graph: &Graph) -> (Program, EntityMap<ValueId, Option<B
         lowering.node(graph.node(id));
     }
     lowering.copies();
+    lowering.needed();
     (lowering.program, lowering.buffers)
 }
 
@@ -146,6 +148,28 @@ impl<'g> Lowering<'g> {
             let source = self.source(value);
             let ty = self.program.buffers[buffer].ty.clone();
             self.copy(source, buffer, &ty, "copy", &self.graph.values[value].origin);
+        }
+    }
+
+    /// States which elements of buffers nobody needs.
+    fn needed(&mut self) {
+        let needed = needed::needed(self.graph);
+        let outputs = self.graph.outputs.iter().zip(&self.program.outputs).map(|((_, value), (_, buffer))| (*value, *buffer));
+        let values = self.buffers.iter().filter_map(|(value, buffer)| Some((value, (*buffer)?)));
+        let mut list: Vec<(ValueId, BufferId)> = values.collect();
+        // A value that is an output more than once has a buffer for each.
+        list.extend(outputs);
+        for (value, buffer) in list {
+            let Buffer { name, ty, role } = &self.program.buffers[buffer];
+            let limits = &needed[value];
+            // What a loop carries is needed by its next round.
+            if self.graph.definition(value).is_some_and(|(_, node)| node.op.has_body()) {
+                continue;
+            }
+            if matches!(role, Role::Temporary | Role::Output(_)) && limits.iter().any(Option::is_some) {
+                let needed = Needed { shape: ty.shape.to_vec(), limits: limits.clone() };
+                self.program.needed.insert(name.clone(), needed);
+            }
         }
     }
 

@@ -16,6 +16,8 @@ pub mod sites;
 pub mod text;
 pub mod verify;
 
+use std::collections::BTreeMap;
+
 use mcc_support::{DType, EntityMap, Tensor, TensorType, entity_id};
 
 pub use expr::{Binary, Expr, ExprId, Exprs, Unary};
@@ -80,6 +82,24 @@ pub enum AxisMode {
     Vector,
 }
 
+/// `⌈(input · mul + add) / div⌉`, of an `i64[]` that is an input of the program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limit {
+    /// Place among the inputs.
+    pub input: usize,
+    pub mul: i64,
+    pub add: i64,
+    /// At least 1.
+    pub div: i64,
+}
+
+/// Per dimension of a buffer of this shape, from which index on nobody needs the elements.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Needed {
+    pub shape: Vec<usize>,
+    pub limits: Vec<Option<Limit>>,
+}
+
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Axis {
     /// Unique in the kernel; a split of `x` gives `x.o` and `x.i`.
@@ -87,6 +107,8 @@ pub struct Axis {
     pub extent: usize,
     pub kind: AxisKind,
     pub mode: AxisMode,
+    /// Rounds from here on store only what nobody needs: they may be left out. Of spatial axes that run round by round.
+    pub limit: Option<Limit>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -162,6 +184,8 @@ pub struct Program {
     /// Names of the model, in its order, with the buffer of each (its role tells the place).
     pub inputs: Vec<(String, BufferId)>,
     pub outputs: Vec<(String, BufferId)>,
+    /// By name of a buffer; those of which all elements are needed are left out.
+    pub needed: BTreeMap<String, Needed>,
 }
 
 impl Kernel {
@@ -179,7 +203,7 @@ impl Kernel {
     }
 
     pub fn axis(&mut self, name: impl Into<String>, extent: usize, kind: AxisKind) -> AxisId {
-        self.axes.push(Axis { name: name.into(), extent, kind, mode: AxisMode::Serial })
+        self.axes.push(Axis { name: name.into(), extent, kind, mode: AxisMode::Serial, limit: None })
     }
 
     pub fn var(&mut self, dtype: DType) -> VarId {

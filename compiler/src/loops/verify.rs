@@ -23,16 +23,23 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use mcc_support::{DType, Result, TensorType, bail, ensure};
+use mcc_support::{DType, Result, Shape, TensorType, bail, ensure};
 
 use super::sites::accesses;
-use super::{Buffer, BufferId, ExprId, Kernel, Program, Role, regions};
+use super::{AxisKind, AxisMode, Buffer, BufferId, ExprId, Kernel, Program, Role, regions};
 
 /// The first property that does not hold.
 pub fn verify(program: &Program) -> Result<()> {
     distinct("buffer", program.buffers.values().map(|buffer| buffer.name.as_str()))?;
     distinct("kernel", program.kernels.iter().map(|kernel| kernel.name.as_str()))?;
     roles(program)?;
+    for axis in program.kernels.iter().flat_map(|kernel| kernel.axes.values()) {
+        let Some(limit) = axis.limit else { continue };
+        let input = program.inputs.get(limit.input).map(|&(_, buffer)| &program.buffers[buffer].ty);
+        let is_told = input.is_some_and(|ty| *ty == TensorType::new(DType::I64, Shape::scalar())) && limit.div >= 1;
+        let stops = axis.kind == AxisKind::Spatial && axis.mode == AxisMode::Serial;
+        ensure!(is_told && stops, "axis {} has a limit that is not an i64[] input, or cannot stop there", axis.name);
+    }
     regions::verify(program)?;
     let mut stored: BTreeSet<BufferId> = BTreeSet::new();
     let mut owners: BTreeMap<BufferId, &str> = BTreeMap::new();

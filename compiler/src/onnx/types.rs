@@ -25,8 +25,8 @@ pub struct DeclaredType {
 }
 
 impl DeclaredType {
-    /// Reads the declared type of a tensor; a sequence, map, optional, sparse or opaque type is an error that says so, and so
-    /// is an element type that mcc does not have.
+    /// Reads the declared type of a tensor, or of an optional one that is there; a sequence, map, sparse or opaque type is an error that
+    /// says so, and so is an element type that mcc does not have.
     pub fn from_proto(proto: &TypeProto) -> Result<Self> {
         let kind = match &proto.value {
             Some(TypeValue::Tensor(tensor)) => {
@@ -38,7 +38,11 @@ impl DeclaredType {
             Some(TypeValue::Map(_)) => "a map",
             Some(TypeValue::Opaque(_)) => "an opaque type",
             Some(TypeValue::SparseTensor(_)) => "a sparse tensor",
-            Some(TypeValue::Optional(_)) => "an optional",
+            // The caller gives it: a compiled model has no other form of a tensor.
+            Some(TypeValue::Optional(optional)) => match &optional.elem_type {
+                Some(element) => return Self::from_proto(element),
+                None => "an optional",
+            },
             None => bail!("the declared type is empty"),
         };
         bail!("values must be tensors, but the declared type is {kind}")

@@ -62,11 +62,6 @@ impl<'n, 'b> NodeContext<'n, 'b> {
         self.node.outputs.len()
     }
 
-    /// The name of the first output, which no other value of the model has.
-    pub fn first_output(&self) -> &str {
-        self.node.outputs.first().map_or("", String::as_str)
-    }
-
     pub fn wants_output(&self, index: usize) -> bool {
         self.node.outputs.get(index).is_some_and(|name| !name.is_empty())
     }
@@ -162,7 +157,7 @@ impl<'n, 'b> NodeContext<'n, 'b> {
         self.builder.most_elements(name).and_then(|most| most.first().copied()).map_or(all, |most| most.min(all))
     }
 
-    /// A name for what the run finds about an output.
+    /// The name of an output, which no other value of the model has.
     pub fn output_name(&self, output: usize) -> &str {
         self.node.outputs.get(output).map_or("", String::as_str)
     }

@@ -123,7 +123,10 @@ fn borders(
         let full = (extents[axis] as i64 - 1).saturating_mul(strides[axis] as i64).saturating_add(covered).saturating_add(added);
         let wanted = match (&wanted, auto_pad) {
             (Some(wanted), _) => Some(wanted[axis]),
-            (None, AutoPad::SameUpper | AutoPad::SameLower) => Some((extents[axis] as i64).saturating_mul(strides[axis] as i64)),
+            // As engines and shape inference have it, nothing is appended.
+            (None, AutoPad::SameUpper | AutoPad::SameLower) => {
+                Some((extents[axis] as i64).saturating_mul(strides[axis] as i64).min(full))
+            }
             (None, AutoPad::Valid | AutoPad::NotSet) => None,
         };
         let (cut, added) = match wanted {

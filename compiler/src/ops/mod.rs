@@ -37,7 +37,9 @@ pub mod softmax;
 pub mod sort;
 mod spatial;
 pub mod state;
+pub mod suppression;
 pub mod unary;
+pub mod unique;
 
 use std::fmt;
 
@@ -90,10 +92,11 @@ static STANDARD: &[&[&OpDef]] = &[
     conv::ALL, matmul::ALL, einsum::ALL, pool::ALL, reduce::ALL, resize::ALL,
     softmax::ALL, norm::ALL, loss::ALL, attention::ALL, recurrent::ALL,
     quant::ALL, signal::ALL, sample::ALL, state::ALL, selected::ALL,
-    linalg::ALL, ngram::ALL, random::ALL, region::ALL,
+    linalg::ALL, ngram::ALL, random::ALL, region::ALL, suppression::ALL, unique::ALL,
 ];
 
-/// An operator of control flow. It holds graphs and is written out by import, so that it has no definition as a formula.
+/// An operator that import itself carries out, so that it has no definition as a formula: one of control flow, which holds graphs, or one
+/// on sequences and optional values, which are gone then.
 #[derive(Debug)]
 pub struct ControlDef {
     pub name: &'static str,
@@ -101,15 +104,32 @@ pub struct ControlDef {
     pub since: &'static [i64],
     /// As [`OpDef::shape_inputs`].
     pub shape_inputs: &'static [usize],
+    pub sequences: bool,
+}
+
+const fn sequences(name: &'static str, since: &'static [i64], shape_inputs: &'static [usize]) -> ControlDef {
+    ControlDef { name, since, shape_inputs, sequences: true }
 }
 
 pub static CONTROL: &[ControlDef] = &[
-    ControlDef { name: "If", since: &[1, 11, 13, 16, 19, 21, 23, 24, 25], shape_inputs: &[] },
-    ControlDef { name: "Loop", since: &[1, 11, 13, 16, 19, 21, 23, 24, 25], shape_inputs: &[0, 1] },
-    ControlDef { name: "Scan", since: &[9, 11, 16, 19, 21, 23, 24, 25], shape_inputs: &[] },
+    sequences("ConcatFromSequence", &[11], &[]),
+    ControlDef { name: "If", since: &[1, 11, 13, 16, 19, 21, 23, 24, 25], shape_inputs: &[], sequences: false },
+    ControlDef { name: "Loop", since: &[1, 11, 13, 16, 19, 21, 23, 24, 25], shape_inputs: &[0, 1], sequences: false },
+    sequences("Optional", &[15], &[]),
+    sequences("OptionalGetElement", &[15, 18], &[]),
+    sequences("OptionalHasElement", &[15, 18], &[]),
+    ControlDef { name: "Scan", since: &[8, 9, 11, 16, 19, 21, 23, 24, 25], shape_inputs: &[], sequences: false },
+    sequences("SequenceAt", &[11], &[1]),
+    sequences("SequenceConstruct", &[11], &[]),
+    sequences("SequenceEmpty", &[11], &[]),
+    sequences("SequenceErase", &[11], &[1]),
+    sequences("SequenceInsert", &[11], &[2]),
+    sequences("SequenceLength", &[11], &[]),
+    sequences("SequenceMap", &[17], &[]),
+    sequences("SplitToSequence", &[11, 24], &[1]),
 ];
 
-/// The operator of control flow that a node names, if it is one.
+/// The operator that a node names, if import carries it out.
 pub fn control(domain: &str, name: &str) -> Option<&'static ControlDef> {
     CONTROL.iter().find(|def| domain.is_empty() && def.name == name)
 }

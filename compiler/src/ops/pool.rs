@@ -49,7 +49,7 @@ fn pools(node: &NodeContext<'_, '_>, x: &Shape, dilated: bool, ceil: bool) -> Re
     let kernel = positive(node, "kernel_shape", extents.len())?;
     let slides = slides(node, extents, &kernel, dilated)?;
     let ceil = ceil && attributes.flag("ceil_mode", false)?;
-    let ceil = ceil && auto_pad(node)? == AutoPad::NotSet;
+    let ceil = ceil && matches!(auto_pad(node)?, AutoPad::NotSet | AutoPad::Valid);
     node.expect_whole(node.input(0)?, if ceil { 2..x.rank() } else { 0..0 })?;
     extents.iter().zip(slides).map(|(&extent, slide)| pool(node, extent, slide, ceil)).collect()
 }

@@ -34,7 +34,7 @@ impl Stream {
     }
 
     fn unseeded(node: &NodeContext<'_, '_>) -> Self {
-        Stream { key: DEFAULT_KEY, high: hash(node.first_output()) }
+        Stream { key: DEFAULT_KEY, high: hash(node.output_name(0)) }
     }
 
     /// The two words of each index, as u32.
@@ -218,8 +218,9 @@ pub static DROPOUT: OpDef = OpDef {
         let seed = node.attributes().int("seed")?.map(|seed| Stream { key: seed as u32, high: (seed >> 32) as u32 });
         let number = seed.unwrap_or(Stream::unseeded(node)).uniform(node.builder(), DType::F32, &x.shape());
         let mask = ratio.le(number).binary(BinaryFn::Or, !training);
-        let scale = training.select(1.0 / (1.0 - ratio), ratio.like(1.0)).cast(x.dtype());
-        Ok(vec![mask.select(x * scale, x.like(0.0)), mask])
+        let scale = training.select(1.0 / (1.0 - ratio), ratio.like(1.0));
+        let wide = x.cast(wide(x.dtype()));
+        Ok(vec![mask.select(wide * scale.cast(wide.dtype()), wide.like(0.0)).cast(x.dtype()), mask])
     },
 };
 

@@ -5,47 +5,46 @@ use mcc_support::{DType, Result, Shape, Tensor};
 use super::conv::{attributes, per_channel};
 use super::sample::{Axis, Mode, Outside, Tap, sampled};
 use super::{NodeContext, OpDef};
-use crate::graph::{ReduceFn, UnaryFn, Wire};
+use crate::graph::{BinaryFn, ReduceFn, Round, UnaryFn, Wire};
 
 pub static ALL: &[&OpDef] = &[&DEFORM_CONV, &MAX_ROI_POOL, &ROI_ALIGN];
 
 /// The bins of regions along one axis of images.
 struct Bins<'b> {
-    /// Of each region, `[regions, 1, 1]`: its first bin's place, the extent of one bin, and how many samples a bin has.
+    /// Of each region, `[regions, 1]`: its first bin's place, the extent of one bin, and how many samples a bin has.
     start: Wire<'b>,
     size: Wire<'b>,
     samples: Wire<'b>,
-    /// Bins, and the most samples in one of them.
     count: usize,
-    most: usize,
     extent: usize,
 }
 
 impl<'b> Bins<'b> {
-    /// Whether each sample exists: `[regions, 1, most]`.
-    fn exists(&self) -> Wire<'b> {
-        let sample = self.start.builder().iota(self.start.dtype(), [1, 1, self.most], 2);
+    /// The most samples of a bin in any region, as `i64[]`.
+    fn most(&self) -> Wire<'b> {
+        // Of regions that are no numbers, or are far larger than any image.
+        const LIMIT: f64 = 32768.0;
+        self.samples.reduce(ReduceFn::Max, &[0, 1]).cast(DType::I64).clamp(0.0, LIMIT)
+    }
+
+    /// Whether the regions have a sample of this index: `[regions, 1]`.
+    fn exists(&self, sample: Wire<'b>) -> Wire<'b> {
         sample.lt(self.samples)
     }
 
-    /// The elements around each sample, as `[regions, bins · most]`, but for those that exist not or are far outside.
-    fn taps(&self) -> Vec<Tap<'b>> {
-        let (builder, dtype) = (self.start.builder(), self.start.dtype());
-        let (bin, sample) = (builder.iota(dtype, [1, self.count, 1], 1), builder.iota(dtype, [1, 1, self.most], 2));
+    /// The elements around the sample of this index in each bin, as `shape`, but for those that exist not or are far outside.
+    fn taps(&self, sample: Wire<'b>, shape: [usize; 4]) -> Vec<Tap<'b>> {
+        let bin = self.start.builder().iota(self.start.dtype(), [1, self.count], 1);
         let place = self.start + bin * self.size + (sample + 0.5) * self.size / self.samples;
-        let inside = place.like(-1.0).le(place).and(place.le(place.like(self.extent as f64))).and(self.exists());
+        let inside = place.like(-1.0).le(place).and(place.le(place.like(self.extent as f64))).and(self.exists(sample));
         let last = self.extent as f64 - 1.0;
         let place = place.clamp(0.0, last);
         let low = place.unary(UnaryFn::Floor);
         let behind = place - low;
-        let flat = |wire: Wire<'b>| {
-            let regions = self.start.shape()[0];
-            wire.broadcast([regions, self.count, self.most]).reshape([regions, self.count * self.most])
-        };
         let tap = |index: Wire<'b>, weight: Wire<'b>| Tap {
-            index: flat(index.cast(DType::I64)),
-            weight: Some(flat(weight)),
-            inside: Some(flat(inside)),
+            index: index.cast(DType::I64).reshape(shape),
+            weight: Some(weight.reshape(shape)),
+            inside: Some(inside.reshape(shape)),
         };
         vec![tap(low, 1.0 - behind), tap((low + 1.0).min(low.like(last)), behind)]
     }
@@ -70,53 +69,46 @@ fn roi_align<'b>(node: &NodeContext<'_, 'b>) -> Result<Wire<'b>> {
         return Err(node.error(format!("regions {} of images {} do not fit an operand {}", regions.ty(), images.ty(), x.ty())));
     }
     let dtype = if x.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
+    if n * height * width == 0 {
+        return Ok(x.like(0.0).broadcast([n, shape[1], height, width]));
+    }
     let regions = regions.cast(dtype) * scale - if half_pixel { 0.5 } else { 0.0 };
     // A region is x and y of its first corner, then of its last.
-    let bins = |axis: usize, count: usize| -> Result<Bins<'b>> {
-        let corner = |at: usize| regions.slice_axis(1, at, 1).reshape([n, 1, 1]);
-        let (start, end) = (corner(1 - axis), corner(3 - axis));
+    let bins = |axis: usize, count: usize| {
+        let (start, end) = (regions.slice_axis(1, 1 - axis, 1), regions.slice_axis(1, 3 - axis, 1));
         let length = if half_pixel { end - start } else { (end - start).max(start.like(1.0)) };
         let size = length / count as f64;
         let samples =
-            if ratio > 0 { size.like(ratio as f64).broadcast([n, 1, 1]) } else { size.unary(UnaryFn::Ceil).max(size.like(0.0)) };
-        let most = if ratio > 0 { ratio } else { most_samples(node, samples)? };
-        Ok(Bins { start, size, samples, count, most, extent: shape[axis + 2] })
+            if ratio > 0 { size.like(ratio as f64).broadcast([n, 1]) } else { size.unary(UnaryFn::Ceil).max(size.like(0.0)) };
+        Bins { start, size, samples, count, extent: shape[axis + 2] }
     };
-    let (rows, columns) = (bins(0, height)?, bins(1, width)?);
-    let (y, x_taps) = (rows.taps(), columns.taps());
-    let stand = |taps: &[Tap<'b>], shape: [usize; 4]| -> Vec<Tap<'b>> {
-        let place = |wire: Wire<'b>| wire.reshape(shape);
-        let tap = |tap: &Tap<'b>| Tap { index: place(tap.index), weight: tap.weight.map(place), inside: tap.inside.map(place) };
-        taps.iter().map(tap).collect()
-    };
-    let (down, across) = (height * rows.most, width * columns.most);
-    let taps = [stand(&y, [n, down, 1, 1]), stand(&x_taps, [n, 1, across, 1])];
-    let pixels = x.cast(dtype);
-    let samples = if max {
-        sampled(pixels, images, &taps, &[down, across], Wire::max)
-    } else {
-        sampled(pixels, images, &taps, &[down, across], |sum, term| sum + term)
-    };
-    let samples = samples.reshape([n, shape[1], height, rows.most, width, columns.most]);
-    let total = (rows.samples * columns.samples).reshape([n, 1, 1, 1]);
-    let result = if max {
-        let (down, across) = (rows.exists().reshape([n, 1, 1, rows.most, 1, 1]), columns.exists());
-        let exists = down.and(across.reshape([n, 1, 1, 1, 1, columns.most]));
-        let most = exists.select(samples, samples.like(f64::NEG_INFINITY)).reduce(ReduceFn::Max, &[3, 5]);
-        total.like(0.0).lt(total).select(most, most.like(0.0))
-    } else {
-        samples.reduce(ReduceFn::Sum, &[3, 5]) / total.max(total.like(1.0))
-    };
-    Ok(result.cast(x.dtype()))
+    let bins = [bins(0, height), bins(1, width)];
+    Ok(pooled(x.cast(dtype), images, &bins, max)?.cast(x.dtype()))
 }
 
-/// The largest of the counts of samples, which must be known: they are axes.
-fn most_samples(node: &NodeContext<'_, '_>, samples: Wire<'_>) -> Result<usize> {
-    let known = samples.constant().ok_or_else(|| {
-        node.error("the number of samples depends on the regions, which are not known when the model is compiled")
-            .help("set the attribute 'sampling_ratio', or give the regions with `--constant`")
+/// Sums up or compares the samples, in each round one of each bin.
+fn pooled<'b>(x: Wire<'b>, images: Wire<'b>, [rows, columns]: &[Bins<'b>; 2], max: bool) -> Result<Wire<'b>> {
+    let (n, dtype) = (images.shape()[0], x.dtype());
+    let across = columns.most();
+    let (rounds, across) = (rows.most() * across, across.max(across.like(1.0)));
+    let none = x.like(if max { f64::NEG_INFINITY } else { 0.0 }).broadcast([n, x.shape()[1], rows.count, columns.count]);
+    let builder = x.builder();
+    let repeated = builder.repeat(1 << 30, Some(rounds), None, &[none], |round, carried| {
+        let (row, column) = ((round / across).cast(dtype), round.binary(BinaryFn::Rem, across).cast(dtype));
+        let taps = [rows.taps(row, [n, rows.count, 1, 1]), columns.taps(column, [n, 1, columns.count, 1])];
+        let combine = if max { Wire::max } else { |sum: Wire<'b>, term: Wire<'b>| sum + term };
+        let sample = sampled(x, images, &taps, &[rows.count, columns.count], combine);
+        let next = if max {
+            let exists = rows.exists(row).and(columns.exists(column)).reshape([n, 1, 1, 1]);
+            exists.select(carried[0].max(sample), carried[0])
+        } else {
+            carried[0] + sample
+        };
+        Ok(Round { go: builder.constant(Tensor::scalar(true)), next: vec![next], elements: Vec::new() })
     })?;
-    Ok(known.numbers().map(|number| number.as_i64()).max().unwrap_or(0).clamp(1, 1 << 16) as usize)
+    let result = repeated.carried[0];
+    let total = (rows.samples * columns.samples).reshape([n, 1, 1, 1]);
+    Ok(if max { total.like(0.0).lt(total).select(result, result.like(0.0)) } else { result / total.max(total.like(1.0)) })
 }
 
 /// Regions divided into bins of whole elements, each its maximum.

@@ -5,7 +5,7 @@ use mcc_support::{DType, Result, Shape, Tensor};
 use super::OpDef;
 use super::activation::widened;
 use super::spatial::{pads, positive};
-use crate::graph::{BinaryFn, Conv, UnaryFn, Wire};
+use crate::graph::{BinaryFn, Conv, Op, UnaryFn, Wire};
 
 pub static ALL: &[&OpDef] = &[&AFFINE_GRID, &COL2IM, &GRID_SAMPLE];
 
@@ -46,9 +46,16 @@ impl Axis {
         if self.align_corners { (x + 1.0) / 2.0 * (extent - 1.0) } else { ((x + 1.0) * extent - 1.0) / 2.0 }
     }
 
-    /// Mirrors at the borders: the outermost elements, or the outer edges of those.
+    /// The borders: the outermost elements, or the outer edges of those.
+    fn borders(self) -> (f64, f64) {
+        let last = self.extent as f64 - 1.0;
+        if self.align_corners { (0.0, last) } else { (-0.5, last + 0.5) }
+    }
+
+    /// Mirrors at the borders.
     fn reflected(self, x: Wire<'_>) -> Wire<'_> {
-        let (low, range) = if self.align_corners { (0.0, self.extent as f64 - 1.0) } else { (-0.5, self.extent as f64) };
+        let (low, high) = self.borders();
+        let range = high - low;
         if range <= 0.0 {
             return x * 0.0;
         }
@@ -76,7 +83,8 @@ impl Axis {
         if mode == Mode::Nearest {
             return vec![self.tap(self.moved_inside(x.unary(UnaryFn::Round)), None)];
         }
-        let x = self.moved_inside(x);
+        // Behind the outermost element the curve goes on, through elements that stand for those that are not there.
+        let x = if mode == Mode::Cubic && self.outside == Outside::Border { x } else { self.moved_inside(x) };
         let floor = x.unary(UnaryFn::Floor);
         let behind = x - floor;
         if mode == Mode::Linear {
@@ -252,9 +260,19 @@ pub static COL2IM: OpDef = OpDef {
             .flat_map(|cell| (0..cell_count).map(move |at| f64::from(u8::from(cell + at + 1 == cell_count))))
             .collect();
         let weights = node.builder().constant(Tensor::from_elements([&[1, cell_count], &block[..]].concat(), &weights));
-        let weights = weights.cast(x.dtype());
+        // Sums of the narrower integers have the same low bits in a wider one, and those of `bool` are not 0 where one is set.
+        let bits = x.dtype() == DType::U64;
+        let wide = match x.dtype() {
+            dtype if dtype.is_float() => x,
+            DType::U64 => node.builder().add(Op::Bitcast(DType::I64), &[x]),
+            DType::U32 => x.cast(DType::I64),
+            DType::I64 => x,
+            _ => x.cast(DType::I32),
+        };
+        let weights = weights.cast(wide.dtype());
         let conv = Conv { strides: vec![1; rank], dilations, pads: borders, input_dilations: strides, groups: 1 };
-        let y = x.reshape([&[batch * channels, cell_count], &blocks[..]].concat()).conv(weights, conv);
+        let y = wide.reshape([&[batch * channels, cell_count], &blocks[..]].concat()).conv(weights, conv);
+        let y = if bits { node.builder().add(Op::Bitcast(DType::U64), &[y]) } else { y.cast(x.dtype()) };
         Ok(vec![y.reshape([&[batch, channels], &image[..]].concat())])
     },
 };

@@ -276,6 +276,12 @@ pub static TENSOR_SCATTER: OpDef = OpDef {
         }
         let inside = place.like(0.0).le(place).and(place.lt(place.like(written as f64)));
         let index = place.clamp(0.0, written as f64 - 1.0).broadcast(shape);
-        Ok(vec![inside.select(node.builder().add(Op::GatherElements { axis }, &[update, index]), cache)])
+        let taken = node.builder().add(Op::GatherElements { axis }, &[update, index]);
+        if !cache.dtype().is_packed() {
+            return Ok(vec![inside.select(taken, cache)]);
+        }
+        // Each has all values of the narrower ones.
+        let wide = if cache.dtype().is_float() { DType::F32 } else { DType::I8 };
+        Ok(vec![inside.select(taken.cast(wide), cache.cast(wide)).cast(cache.dtype())])
     },
 };

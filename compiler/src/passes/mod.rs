@@ -107,11 +107,14 @@ pub fn run(mut graph: Graph, list: &[&Pass], options: &mut Options<'_>) -> Graph
                 bug!("passes find no end after {rewrites} rewrites, the last of them\n{last}");
             }
         }
+        // Bodies have values of their own.
+        let tracked = std::mem::take(&mut options.tracked);
         for node in graph.nodes.iter_mut().filter_map(|(_, node)| node.as_mut()) {
             for body in node.op.bodies_mut() {
                 *body = run(std::mem::take(body), list, options);
             }
         }
+        options.tracked = tracked;
         if (rewrites, options.log.len()) == before {
             return graph;
         }

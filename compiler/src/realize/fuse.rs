@@ -194,6 +194,11 @@ impl Fuser {
         &self.filled(slot).reads
     }
 
+    /// Whether nobody needs some elements of a buffer in some run.
+    pub fn is_needed_in_part(&self, buffer: BufferId) -> bool {
+        self.program.needed.contains_key(&self.program.buffers[buffer].name)
+    }
+
     pub fn writes(&self, slot: usize) -> &BTreeSet<BufferId> {
         &self.filled(slot).writes
     }
@@ -389,9 +394,11 @@ fn region_slot(program: &Program, region: RegionId) -> Slot {
         reads.extend(read);
         writes.extend(written);
     }
-    // What it adds to must be there.
+    // What it adds to must be there; the status is stored to in any order.
+    let ordered: BTreeSet<BufferId> =
+        writes.iter().copied().filter(|&buffer| program.buffers[buffer].role != Role::Status).collect();
     for outside in program.kernels.iter().filter(|outside| outside.region == kernel.region && !outside.latch) {
-        reads.extend(sites::accesses(outside).1.intersection(&writes));
+        reads.extend(sites::accesses(outside).1.intersection(&ordered));
     }
     for touched in [&mut reads, &mut writes] {
         touched.retain(|&buffer| !matches!(program.buffers[buffer].role, Role::Temporary | Role::Local));

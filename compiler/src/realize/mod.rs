@@ -1,6 +1,7 @@
 //! Carries out decisions; pure: the same program and decisions give the same result, and the results of a run stay as they were.
 
 pub mod fuse;
+mod limit;
 pub mod schedule;
 
 use std::collections::BTreeMap;
@@ -49,6 +50,7 @@ fn realize_with(program: &Program, decisions: &Decisions, keep: bool, weights: &
             "a schedule is for kernel '{name}', which is not there"
         );
     }
+    limit::apply(&mut program, &decisions.fusions);
     let layouts = layouts(&program, &decisions.layouts)?;
     let plan = plan::plan_with(&program, &layouts, keep, weights);
     Ok(Realized { program, plan })
@@ -77,12 +79,13 @@ fn ordered(mut program: Program, order: &[String]) -> Result<Program> {
             let (region, latch) = regions[writer];
             !(latch && region.is_some_and(|region| path.contains(&region)))
         };
-        // What a region adds to must be there.
+        // What a region adds to must be there; the status is stored to in any order.
         let surrounds = |writer: &String| match regions[writer].0 {
             None => kernel.region.is_some(),
             Some(region) => kernel.region != Some(region) && path.contains(&region),
         };
-        if let Some(early) = writes.iter().find(|&&buffer| writers[buffer].iter().any(surrounds)) {
+        let ordered = |buffer: BufferId| program.buffers[buffer].role != Role::Status;
+        if let Some(early) = writes.iter().find(|&&buffer| ordered(buffer) && writers[buffer].iter().any(surrounds)) {
             bail!("the order runs kernel '{name}' before '{}' is written around its region", program.buffers[*early].name);
         }
         if let Some(early) = reads.into_iter().chain(conditions).find(|&buffer| writers[buffer].iter().any(comes_later)) {

@@ -213,5 +213,8 @@ fn of_memory(specialization: &Specialization, outputs: Vec<Tensor>, arena: &[u8]
         }
         place => mcc_support::bug!("a value that is stored lies at {place:?}"),
     };
-    stored(specialization, program).into_iter().map(value).collect()
+    // An output may be a copy of what is stored elsewhere.
+    let names = specialization.graph().outputs.iter().map(|(name, _)| name.clone());
+    let named = names.zip(outputs.iter().cloned()).map(Ok);
+    stored(specialization, program).into_iter().map(value).chain(named).collect()
 }

@@ -9,7 +9,8 @@ use super::{BINARY, KINDS, MODES, UNARY};
 use crate::graph::text::read_tensor;
 use crate::loops::expr::{Binary, Expr, ExprId};
 use crate::loops::{
-    Axis, AxisId, AxisMode, Buffer, BufferId, Kernel, Program, Region, RegionId, RegionKind, Role, Stmt, VarId, primitive,
+    Axis, AxisId, AxisMode, Buffer, BufferId, Kernel, Limit, Needed, Program, Region, RegionId, RegionKind, Role, Stmt, VarId,
+    primitive,
 };
 
 /// Largest buffer that a text may have, in bytes.
@@ -31,6 +32,10 @@ pub fn parse(text: &str) -> Result<Program> {
                 return Err(lexer.error(format!("@{} is defined twice", buffer.name)));
             }
             program.buffers.push(buffer);
+        } else if lexer.eat_word("needed")? {
+            let buffer = find_buffer(&mut lexer, &program.buffers)?;
+            let needed = needed(&mut lexer)?;
+            program.needed.insert(program.buffers[buffer].name.clone(), needed);
         } else if ["kernel", "latch", "while", "if", "unless"].iter().any(|word| lexer.is_word(word)) {
             item(&mut lexer, &mut program, None, 0)?;
         } else {
@@ -168,7 +173,53 @@ fn axis(lexer: &mut Lexer<'_>) -> Result<Axis> {
             mode = other;
         }
     }
-    Ok(Axis { name, extent, kind, mode })
+    let limit = if lexer.eat_word("until")? { Some(limit(lexer)?) } else { None };
+    Ok(Axis { name, extent, kind, mode, limit })
+}
+
+/// `[1, 128] [-, (input 2 * 1 + 0) / 1]`
+fn needed(lexer: &mut Lexer<'_>) -> Result<Needed> {
+    let mut list = |entry: &mut dyn FnMut(&mut Lexer<'_>) -> Result<()>| {
+        lexer.expect("[")?;
+        while !lexer.eat("]")? {
+            entry(lexer)?;
+            if !lexer.eat(",")? {
+                lexer.expect("]")?;
+                break;
+            }
+        }
+        Ok::<(), Error>(())
+    };
+    let (mut shape, mut limits) = (Vec::new(), Vec::new());
+    list(&mut |lexer| {
+        shape.push(lexer.int()?);
+        Ok(())
+    })?;
+    list(&mut |lexer| {
+        limits.push(if lexer.eat("-")? { None } else { Some(limit(lexer)?) });
+        Ok(())
+    })?;
+    Ok(Needed { shape, limits })
+}
+
+/// `(input 2 * 1 + 0) / 4`
+fn limit(lexer: &mut Lexer<'_>) -> Result<Limit> {
+    lexer.expect("(")?;
+    lexer.expect_word("input")?;
+    let input = lexer.int()?;
+    lexer.expect("*")?;
+    let mul = signed(lexer)?;
+    lexer.expect("+")?;
+    let add = signed(lexer)?;
+    lexer.expect(")")?;
+    lexer.expect("/")?;
+    Ok(Limit { input, mul, add, div: signed(lexer)? })
+}
+
+fn signed(lexer: &mut Lexer<'_>) -> Result<i64> {
+    let negative = lexer.eat("-")?;
+    let value: i64 = lexer.int()?;
+    Ok(if negative { -value } else { value })
 }
 
 struct Parser<'a, 'b> {

@@ -10,7 +10,7 @@ use super::{BINARY, KINDS, MODES, UNARY, name_of};
 use crate::graph::text::tensor_text;
 use crate::loops::expr::{Binary, Expr, ExprId};
 use crate::loops::regions::Item;
-use crate::loops::{Buffer, BufferId, Kernel, Program, RegionKind, Role, Stmt};
+use crate::loops::{Buffer, BufferId, Kernel, Limit, Program, RegionKind, Role, Stmt};
 
 /// The text with every constant in full.
 pub fn to_text(program: &Program) -> String {
@@ -44,8 +44,16 @@ fn print(program: &Program, full: bool, out: &mut dyn Write) -> fmt::Result {
             writeln!(out, "  {what} {} @{}", quote(name), program.buffers[*buffer].name)?;
         }
     }
+    for (name, needed) in &program.needed {
+        let limits: Vec<String> = needed.limits.iter().map(|limit| limit.map_or_else(|| "-".to_string(), limit_text)).collect();
+        writeln!(out, "  needed @{name} {:?} [{}]", needed.shape, limits.join(", "))?;
+    }
     print_items(program, &program.items(), 1, out)?;
     out.write_str("}\n")
+}
+
+fn limit_text(limit: Limit) -> String {
+    format!("(input {} * {} + {}) / {}", limit.input, limit.mul, limit.add, limit.div)
 }
 
 fn print_items(program: &Program, items: &[Item], depth: usize, out: &mut dyn Write) -> fmt::Result {
@@ -88,7 +96,8 @@ fn print_kernel(buffers: &EntityMap<BufferId, Buffer>, kernel: &Kernel, depth: u
         .map(|axis| {
             let kind = name_of(&KINDS, axis.kind).expect("every kind has a name");
             let mode = name_of(&MODES, axis.mode).map_or_else(String::new, |mode| format!(" {mode}"));
-            format!("{}: {kind} {}{mode}", axis.name, axis.extent)
+            let limit = axis.limit.map_or_else(String::new, |limit| format!(" until {}", limit_text(limit)));
+            format!("{}: {kind} {}{mode}{limit}", axis.name, axis.extent)
         })
         .collect();
     let origins: Vec<String> = kernel.origins.iter().map(|origin| quote(origin)).collect();

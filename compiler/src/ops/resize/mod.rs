@@ -58,7 +58,8 @@ pub static RESIZE: OpDef = OpDef {
     },
 };
 
-/// As before opset 11: element `i` of the result lies at `i / scale`.
+/// As before opset 11: element `i` of the result lies at `i / scale`. What is nearest was not defined then; ONNX Runtime takes the element
+/// before that place, and of axes that shrink the one behind it.
 fn simple<'b>(node: &NodeContext<'_, 'b>, x: Wire<'b>, scales: &[f32]) -> Result<Vec<Wire<'b>>> {
     let filter = match node.attributes().word("mode", &["nearest", "linear"])? {
         "linear" => Filter::linear(false),
@@ -72,7 +73,11 @@ fn simple<'b>(node: &NodeContext<'_, 'b>, x: Wire<'b>, scales: &[f32]) -> Result
         let scale = checked_scale(node, scale)?;
         if scale != Ratio::ONE {
             let count = scaled(node, extent, scale)?;
-            plans.push((axis, places(node, Transform::Asymmetric, extent, count, scale, (0.0, 1.0))?, scale));
+            let mut places = places(node, Transform::Asymmetric, extent, count, scale, (0.0, 1.0))?;
+            if matches!(filter, Filter::Nearest(_)) && scale < Ratio::ONE {
+                places.iter_mut().for_each(|place| *place = place.ceil());
+            }
+            plans.push((axis, places, scale));
         }
     }
     Ok(vec![resized(x, &plans, filter, 0.0)])
@@ -86,9 +91,9 @@ fn checked_scale(node: &NodeContext<'_, '_>, scale: f32) -> Result<Ratio> {
     Ratio::from_f32(scale).ok_or_else(|| node.error(format!("the scale {scale} is not a positive number of reasonable size")))
 }
 
-/// The extent that a scale makes of another.
+/// The extent that a scale makes of another, by their product in f32.
 fn scaled(node: &NodeContext<'_, '_>, extent: usize, scale: Ratio) -> Result<usize> {
-    let count = (scale * Ratio::from(extent)).floor();
+    let count = (scale * Ratio::from(extent)).rounded().floor();
     usize::try_from(count)
         .ok()
         .filter(|&count| count <= i32::MAX as usize)

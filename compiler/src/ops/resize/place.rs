@@ -1,4 +1,5 @@
-//! Where an element of a resized axis lies in the original one. Exact, so that ties are ties: rounding is a matter of the model.
+//! Where an element of a resized axis lies in the original one. Exact, so that ties are ties, but for quotients: they are rounded to f32,
+//! as engines compute them, so that a scale such as 0.6, which no f32 is, gives the places that it stands for.
 
 use std::cmp::Ordering;
 
@@ -27,6 +28,12 @@ impl Ratio {
         }
         // The lowest bit of such a number is at least 2^-55.
         Some(Self::new((f64::from(value) * (1u64 << 56) as f64) as i128, 1 << 56))
+    }
+
+    /// The nearest f32.
+    pub fn rounded(self) -> Self {
+        const ONE: i128 = 1 << 56;
+        Self::new((f64::from(self.as_f64() as f32) * ONE as f64) as i128, ONE)
     }
 
     pub fn floor(self) -> i128 {
@@ -117,6 +124,12 @@ impl Place {
         }
     }
 
+    /// The element at or behind the coordinate.
+    pub fn ceil(self) -> Self {
+        let up = i64::from(self.fraction > 0.0);
+        Self { floor: self.floor + up, fraction: 0.0, to_half: Ordering::Less, ..self }
+    }
+
     /// The index of the nearest element of an axis.
     pub fn nearest(&self, mode: Nearest, extent: usize) -> usize {
         let up = match mode {
@@ -151,15 +164,22 @@ impl Transform {
     pub fn place(self, index: usize, extent: usize, count: usize, scale: Ratio, region: (f64, f64)) -> Place {
         let (a, b) = (scale.numerator, scale.denominator);
         let (index, length) = (index as i128, extent as i128);
-        let half_pixel = Ratio::new((2 * index + 1) * b - a, 2 * a);
+        let centre = Ratio::new((2 * index + 1) * b, 2 * a).rounded();
+        let half = Ratio::new(-1, 2);
+        let half_pixel = centre + half;
         Place::exact(match self {
             Transform::HalfPixel => half_pixel,
-            Transform::HalfPixelSymmetric => Ratio::new(a * (length - 1) + b * (2 * index + 1 - count as i128), 2 * a),
+            Transform::HalfPixelSymmetric => {
+                // The centre of the result is that of the operand.
+                let stretched = Ratio::new(count as i128 * b, length * a).rounded();
+                let offset = Ratio::new(length, 2) * (Ratio::ONE + stretched * Ratio::new(-1, 1));
+                (offset.rounded() + centre).rounded() + half
+            }
             Transform::PytorchHalfPixel if length * a > b => half_pixel,
-            Transform::AlignCorners if length * a != b => Ratio::new(index * (length - 1) * b, length * a - b),
+            Transform::AlignCorners if length * a != b => Ratio::new(index * (length - 1) * b, length * a - b).rounded(),
             Transform::PytorchHalfPixel | Transform::AlignCorners => Ratio::from(0),
-            Transform::Asymmetric => Ratio::new(index * b, a),
-            Transform::HalfPixelForNearest => Ratio::new((2 * index + 1) * b, 2 * a),
+            Transform::Asymmetric => Ratio::new(index * b, a).rounded(),
+            Transform::HalfPixelForNearest => centre,
             Transform::CropAndResize => {
                 let last = extent as f64 - 1.0;
                 let reached = scale.as_f64() * extent as f64 - 1.0;

@@ -1,11 +1,13 @@
 //! Copies statements and expressions from one kernel into another, with axes, variables and loads replaced on the way.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use mcc_support::{DType, EntityMap};
 
 use crate::loops::sites;
-use crate::loops::{Axis, AxisId, BufferId, Expr, ExprId, Kernel, Program, Region, RegionKind, Role, Stmt, VarId, simplify};
+use crate::loops::{
+    Axis, AxisId, Buffer, BufferId, Expr, ExprId, Kernel, Program, Region, RegionKind, Role, Stmt, VarId, simplify,
+};
 
 /// What stands for a loop of the source: loops of the target, nested, and the value of the axis in terms of theirs.
 #[derive(Clone, Debug)]
@@ -202,6 +204,7 @@ pub fn compact(program: &Program) -> Program {
         ids[id] = Some(buffers.push(buffer.clone()));
     }
     let id = |old: BufferId| ids[old].expect("used buffers are kept");
+    let kept: BTreeSet<&str> = buffers.values().map(|buffer: &Buffer| buffer.name.as_str()).collect();
     let renumbered = |(name, buffer): &(String, BufferId)| (name.clone(), id(*buffer));
     let kind = |kind| match kind {
         RegionKind::Loop { go } => RegionKind::Loop { go: id(go) },
@@ -213,6 +216,12 @@ pub fn compact(program: &Program) -> Program {
         kernels: program.kernels.iter().map(|kernel| renumber(kernel, &id)).collect(),
         inputs: program.inputs.iter().map(renumbered).collect(),
         outputs: program.outputs.iter().map(renumbered).collect(),
+        needed: program
+            .needed
+            .iter()
+            .filter(|(name, _)| kept.contains(name.as_str()))
+            .map(|(name, needed)| (name.clone(), needed.clone()))
+            .collect(),
         buffers,
     }
 }
