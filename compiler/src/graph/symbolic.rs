@@ -67,8 +67,11 @@ impl Builder {
         self.state.borrow().symbolic.most.get(name).filter(|most| !most.is_empty()).cloned()
     }
 
-    /// An extent that a run is told.
+    /// An extent that a run is told, unless there is only one.
     pub fn dimension(&self, name: &str, min: usize, max: usize) -> Extent {
+        if min == max {
+            return Extent::from(max);
+        }
         let value = self.define(TensorType::new(DType::I64, Shape::scalar()), Def::Input).value;
         let symbol = Symbol { name: name.to_string(), min, max };
         let mut state = self.state.borrow_mut();

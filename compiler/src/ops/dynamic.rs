@@ -16,12 +16,15 @@ const FAMILIES: &[&[&OpDef]] = &[unary::ALL, activation::ALL, binary::ALL, cast:
 
 /// Operators of the default domain.
 const AWARE: &[&str] = &[
-    "ArgMax", "ArgMin", "Attention", "AveragePool", "BatchNormalization", "Concat", "ConstantOfShape", "Conv", "ConvTranspose",
-    "CumProd", "CumSum", "Expand", "Flatten", "Gather", "GatherElements", "Gemm", "GlobalAveragePool", "GlobalMaxPool",
-    "GroupNormalization", "Identity", "InstanceNormalization", "LayerNormalization", "LogSoftmax", "LpNormalization", "MatMul",
-    "MaxPool", "MeanVarianceNormalization", "OneHot", "Pad", "RMSNormalization", "Range", "ReduceL1", "ReduceL2", "ReduceLogSum",
+    "ArgMax", "ArgMin", "Attention", "AveragePool", "BatchNormalization", "Compress", "Concat", "ConstantOfShape", "Conv",
+    "ConvInteger", "ConvTranspose", "CumProd", "CumSum", "DepthToSpace", "DequantizeLinear", "Dropout", "DynamicQuantizeLinear",
+    "Expand", "Flatten", "GRU", "Gather", "GatherElements", "GatherND", "Gemm", "GlobalAveragePool", "GlobalMaxPool",
+    "GroupNormalization", "Identity", "InstanceNormalization", "LSTM", "LayerNormalization", "LogSoftmax", "LpNormalization",
+    "MatMul", "MatMulInteger", "MaxPool", "MeanVarianceNormalization", "NonZero", "OneHot", "Pad", "QLinearConv",
+    "QLinearMatMul", "QuantizeLinear", "RMSNormalization", "RNN", "Range", "ReduceL1", "ReduceL2", "ReduceLogSum",
     "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Reshape",
-    "RotaryEmbedding", "Shape", "Size", "Slice", "Softmax", "Split", "Squeeze", "Tile", "Transpose", "Trilu", "Unsqueeze",
+    "RotaryEmbedding", "Shape", "Size", "Slice", "Softmax", "SpaceToDepth", "Split", "Squeeze", "Tile", "TopK", "Transpose",
+    "Trilu", "Unsqueeze",
 ];
 
 fn is_in(families: &[&[&OpDef]], def: &OpDef) -> bool {

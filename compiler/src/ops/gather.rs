@@ -69,6 +69,8 @@ pub static GATHER_ND: OpDef = OpDef {
     shape_inputs: &[],
     build: |node| {
         let (x, indices) = (node.input(0)?, indices(node)?.cast(DType::I64));
+        node.expect_whole(x, 0..x.rank())?;
+        node.expect_whole(indices, indices.rank().checked_sub(1))?;
         let batch = if node.version() < 12 { 0 } else { node.attributes().int_or("batch_dims", 0)? };
         let batch = node.size("the number of batch axes", batch)?;
         let (data, places) = (x.shape(), indices.shape());

@@ -137,6 +137,7 @@ impl Granularity {
         }
         let error = || node.error(format!("{what} has shape {given}, which does not fit an operand of shape {:?}", self.shape));
         let axis = self.axis.ok_or_else(error)?;
+        node.expect_whole(node.input(0)?, [axis])?;
         if self.block == 0 {
             if given.dims() != [self.shape[axis]] {
                 return Err(error());

@@ -210,6 +210,8 @@ pub static DROPOUT: OpDef = OpDef {
                 node.wants_output(1).then(|| fill(node, dtype, Shape::scalar(), Number::Int(1)).broadcast_to(&x.extents()));
             return Ok([Some(x), mask].into_iter().flatten().collect());
         };
+        // Which elements are dropped depends on where they are.
+        node.expect_whole(x, 0..x.rank())?;
         let what =
             if training.constant().is_some() { "it drops elements at random" } else { "an input may make it drop elements" };
         node.warn_of_training(what);

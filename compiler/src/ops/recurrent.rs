@@ -250,13 +250,14 @@ fn layer<'b>(node: &NodeContext<'_, 'b>, kind: &Kind, quantized: bool) -> Result
     let Extents { batch, hidden, directions, .. } = extents;
     let activations = activations(node, kind.activations(), directions)?;
     let clip = attributes.float("clip")?.map(f64::from);
-    let coupled = match kind {
-        Kind::Rnn => false,
-        Kind::Gru => attributes.flag("linear_before_reset", false)?,
-        Kind::Lstm => attributes.flag("input_forget", false)?,
-    };
+    let coupled = coupled(node, kind)?;
     let bias = of_shape(node, 3, &[directions, 2 * kind.gates() * hidden])?;
-    let lengths = of_shape(node, 4, &[batch])?.map(|lengths| lengths.cast(DType::I64).reshape([batch, 1]));
+    // Where a run tells how long the sequences are, it is as if their lengths were given.
+    let told = x.axes()[0].extent();
+    let bounded = x.is_bounded();
+    node.expect_whole(x, [1, 2])?;
+    let x = x.unlimited();
+    let lengths = lengths(node, batch)?.or_else(|| bounded.then(|| node.builder().extent_wire(&told).broadcast([batch, 1])));
     let state_shape = if batch_first { [batch, directions, hidden] } else { [directions, batch, hidden] };
     let initial = |index: usize| -> Result<Vec<Wire<'b>>> {
         let zero = || x.like(0.0).broadcast(state_shape);
@@ -301,7 +302,25 @@ fn layer<'b>(node: &NodeContext<'_, 'b>, kind: &Kind, quantized: bool) -> Result
         };
         results.push(direction.run(h[index], c[index])?);
     }
-    Ok(gather_results(node, kind, &results, batch_first))
+    let mut results = gather_results(node, kind, &results, batch_first);
+    if bounded {
+        results[0] = results[0].limited_along(usize::from(batch_first), &told);
+    }
+    Ok(results)
+}
+
+/// See [`Direction::coupled`].
+fn coupled(node: &NodeContext<'_, '_>, kind: &Kind) -> Result<bool> {
+    match kind {
+        Kind::Rnn => Ok(false),
+        Kind::Gru => node.attributes().flag("linear_before_reset", false),
+        Kind::Lstm => node.attributes().flag("input_forget", false),
+    }
+}
+
+/// Input 4, of one length for each sequence.
+fn lengths<'b>(node: &NodeContext<'_, 'b>, batch: usize) -> Result<Option<Wire<'b>>> {
+    Ok(of_shape(node, 4, &[batch])?.map(|lengths| lengths.cast(DType::I64).reshape([batch, 1])))
 }
 
 /// The shape of weights as if they were not quantized.

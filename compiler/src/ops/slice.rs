@@ -32,6 +32,10 @@ pub static SPLIT: OpDef = OpDef {
         let axis = node.axis_attribute(0, x.rank())?;
         let sizes = if node.version() < 13 { node.attributes().ints("split")? } else { node.optional_ints(1)? };
         let parts = if node.version() < 18 { None } else { node.attributes().int("num_outputs")? };
+        if !x.axes()[axis].is_whole() && sizes.is_none() {
+            let parts = parts.map_or(Ok(node.output_count()), |parts| node.size("the number of parts", parts))?;
+            return bounded_parts(node, x, axis, parts);
+        }
         node.expect_whole(x, [axis])?;
         let extent = x.shape()[axis];
         let sizes = match (sizes, parts) {
@@ -55,6 +59,19 @@ pub static SPLIT: OpDef = OpDef {
         Ok(sizes.iter().map(part).collect())
     },
 };
+
+/// Equal parts of an axis whose extent is known only at run time, and divides into so many.
+fn bounded_parts<'b>(node: &NodeContext<'_, 'b>, x: Wire<'b>, axis: usize, parts: usize) -> Result<Vec<Wire<'b>>> {
+    let extent = x.extent(axis);
+    let size = extent.exact_quotient(&Extent::from(parts)).ok_or_else(|| {
+        node.error(format!(
+            "an extent of {} is not known to divide into {parts} equal parts",
+            node.builder().extent_text(&extent)
+        ))
+    })?;
+    let place = |part: usize| &size * &Extent::from(part);
+    (0..parts).map(|part| bounded_slice(node, x, axis, &place(part), &place(part + 1), 1)).collect()
+}
 
 fn equal_parts(node: &NodeContext<'_, '_>, extent: usize, parts: Option<i64>) -> Result<Vec<usize>> {
     let parts = parts.map_or(Ok(node.output_count()), |parts| node.size("the number of parts", parts))?;
