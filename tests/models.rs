@@ -13,8 +13,6 @@ use mcc_tests::machine::{Machine, run};
 use mcc_tests::object::inspect;
 use tempfile::TempDir;
 
-/// Largest error, as a part of the largest output.
-const TOLERANCE: f64 = 1e-4;
 /// The largest outputs lead by more than this part of the range wherever an engine's choice counts.
 const LEAD: f64 = 1e-3;
 /// Code of a model without its weights.
@@ -35,7 +33,7 @@ fn inputs(compilation: &Compilation, example: &Example) -> Vec<Tensor> {
 }
 
 /// The largest error of outputs, after checking that what they choose is the same.
-fn judge(compilation: &Compilation, example: &Example, outputs: &[Tensor]) -> Result<f64, String> {
+fn judge(reference: &Reference, compilation: &Compilation, example: &Example, outputs: &[Tensor]) -> Result<f64, String> {
     let mut worst = 0.0f64;
     for ((name, _), got) in compilation.graph().outputs.iter().zip(outputs) {
         let want = &example.outputs[name];
@@ -46,7 +44,8 @@ fn judge(compilation: &Compilation, example: &Example, outputs: &[Tensor]) -> Re
             return Err(format!("output '{name}' chooses {}, wanted {choice}", largest(got).0));
         }
     }
-    if worst <= TOLERANCE { Ok(worst) } else { Err(format!("the error is {worst:.1e}, more than {TOLERANCE:.0e}")) }
+    let most = reference.tolerance;
+    if worst <= most { Ok(worst) } else { Err(format!("the error is {worst:.1e}, more than {most:.0e}")) }
 }
 
 fn execute(compilation: &Compilation, inputs: &[Tensor]) -> Vec<Tensor> {
@@ -63,7 +62,7 @@ fn models_agree_with_onnx_runtime_in_this_process() {
         let compilation = built(&reference, "host");
         let worst = reference.examples.iter().try_fold(0.0f64, |worst, example| {
             let outputs = execute(&compilation, &inputs(&compilation, example));
-            Ok::<_, String>(worst.max(judge(&compilation, example, &outputs)?))
+            Ok::<_, String>(worst.max(judge(&reference, &compilation, example, &outputs)?))
         });
         let sizes = &compilation.linked().sizes;
         println!("{:24} error {worst:?}, code {} bytes, weights {}", reference.name, sizes.code_bytes, sizes.weights_bytes);
@@ -99,7 +98,7 @@ fn linked_models_agree(machine: Machine, link: Link) {
     let mut wrong = Vec::new();
     for ((model, example), outcome) in examples.into_iter().zip(outcomes) {
         assert_eq!(outcome.status, 0, "{}", names[model]);
-        let judged = judge(&compilations[model], example, &outcome.outputs);
+        let judged = judge(&references[model], &compilations[model], example, &outcome.outputs);
         println!("{:24} {judged:?}", names[model]);
         wrong.extend(judged.err().map(|error| format!("{}: {error}", names[model])));
     }

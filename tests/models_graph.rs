@@ -8,9 +8,6 @@ use mcc::onnx::Model;
 use mcc_tests::compare::relative_error;
 use mcc_tests::data::{self, Reference};
 
-/// Largest error, as a part of the largest output.
-const TOLERANCE: f64 = 1e-4;
-
 fn errors(reference: &Reference) -> Result<f64, String> {
     let model = Model::open(&reference.model).map_err(|error| error.to_string())?;
     // One example judges the operators; the interpreter is slow.
@@ -28,7 +25,8 @@ fn errors(reference: &Reference) -> Result<f64, String> {
         let error = relative_error(got, &example.outputs[name]).map_err(|error| format!("output '{name}' {error}"))?;
         worst = worst.max(error);
     }
-    if worst <= TOLERANCE { Ok(worst) } else { Err(format!("the error is {worst:.1e}, more than {TOLERANCE:.0e}")) }
+    let most = reference.tolerance;
+    if worst <= most { Ok(worst) } else { Err(format!("the error is {worst:.1e}, more than {most:.0e}")) }
 }
 
 #[test]

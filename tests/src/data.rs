@@ -75,6 +75,8 @@ pub struct Reference {
     pub examples: Vec<Example>,
     /// Whether it is small enough to run under qemu.
     pub emulated: bool,
+    /// The largest error that is right, as a part of the largest output.
+    pub tolerance: f64,
 }
 
 /// The digit models and the models of `zoo.json` that tests run.
@@ -85,6 +87,7 @@ pub fn references() -> Vec<Reference> {
         model: PathBuf,
         sets: Vec<PathBuf>,
         test: Vec<String>,
+        tolerance: f64,
     }
     let entries: Vec<Entry> = read_json(&cached("reference/index.json"));
     entries
@@ -93,6 +96,7 @@ pub fn references() -> Vec<Reference> {
             model: if entry.model.starts_with("zoo") { cached(&entry.model) } else { folder().join(&entry.model) },
             examples: entry.sets.iter().map(|set| Example::read(&cached(Path::new("reference").join(set)))).collect(),
             emulated: entry.test.iter().any(|place| place == "emulated"),
+            tolerance: entry.tolerance,
             name: entry.name,
         })
         .collect()
