@@ -18,7 +18,7 @@ use mcc_support::{DType, Tensor, TensorType};
 use mcc_tests::compare::same_bits;
 use mcc_tests::harness::{Harness, Link, Record};
 use mcc_tests::machine::Machine;
-use mcc_tests::random_graph::{Config, RandomGraph, check_close, random_graph, random_inputs, tolerance};
+use mcc_tests::random_graph::{Config, RandomGraph, check_close, random_graph, random_inputs, tolerance, zeros_are_equal};
 use tempfile::TempDir;
 
 /// Seeds of the graphs that one run of the tests takes: 500, or those of `MCC_SEEDS=FIRST..END`.
@@ -100,7 +100,11 @@ fn lanes(program: &loops::Program, kernel: &Kernel, vector_bytes: u32) -> Option
 fn check(what: &str, seed: u64, random: &RandomGraph, got: &[Tensor], want: &[Tensor]) {
     assert_eq!(got.len(), want.len(), "seed {seed}: {what} gives another number of outputs");
     for (at, (got, want)) in got.iter().zip(want).enumerate() {
-        let checked = if random.exact[at] { same_bits(got, want) } else { check_close(got, want, tolerance(&random.graph)) };
+        let checked = match random.exact[at] {
+            true if zeros_are_equal(&random.graph) => same_bits(got, want).or_else(|_| check_close(got, want, 0.0)),
+            true => same_bits(got, want),
+            false => check_close(got, want, tolerance(&random.graph)),
+        };
         if let Err(error) = checked {
             panic!("seed {seed}: {what} differs in output '{}': {error}\n{}", random.graph.outputs[at].0, random.graph);
         }

@@ -59,6 +59,7 @@ impl Codegen<'_> {
         if count_sets(all) != count_sets(body) {
             return None;
         }
+        // One way of updating each: a rest that was unrolled beside the lanes has its own.
         let update = |var| {
             let mut updates = Vec::new();
             body.iter().for_each(|stmt| {
@@ -70,10 +71,10 @@ impl Codegen<'_> {
                     }
                 });
             });
-            assert_eq!(updates.len(), 1, "{}: {var} is updated in several ways in lanes", self.kernel.name);
-            Accumulator { var, update: updates[0] }
+            (updates.len() == 1).then(|| Accumulator { var, update: updates[0] })
         };
-        Some((vars_set(body).into_iter().map(update).collect(), u8::try_from(lanes).expect("a lane count")))
+        let accumulators = vars_set(body).into_iter().map(update).collect::<Option<_>>()?;
+        Some((accumulators, u8::try_from(lanes).expect("a lane count")))
     }
 
     /// Runs loops with accumulators that have a part in each lane.

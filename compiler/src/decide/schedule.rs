@@ -72,12 +72,7 @@ impl Tile {
         let whole = |axis| strides(&operands, axis).iter().all(|&stride| stride != Stride::Other);
         let stored = |axis| strides(&stores, axis).iter().all(|&stride| stride == Stride::One);
         let long = |axis: &AxisId| kernel.axes[*axis].extent >= lanes;
-        // What is set beside the reduction runs in the lanes of a spatial axis, too.
-        let fills = |stmt: &Stmt| match stmt {
-            Stmt::Set { var, .. } => kernel.vars[*var].size_bits() * lanes == facts.vector_bytes as usize * 8,
-            _ => true,
-        };
-        let spatial: Vec<AxisId> = if nest.body.iter().all(fills) { nest.spatial.clone() } else { Vec::new() };
+        let spatial = spatial_in_lanes(kernel, nest, lanes, facts);
         let first =
             |fits: &dyn Fn(AxisId) -> bool| spatial.iter().copied().find(|&axis| long(&axis) && fits(axis)).map(Vector::Spatial);
         let vector = first(&|axis| whole(axis) && stored(axis))
@@ -130,6 +125,15 @@ impl Tile {
         }
         order
     }
+}
+
+/// The spatial axes that may run in so many lanes: none where a variable that is set beside the reduction has another width.
+fn spatial_in_lanes(kernel: &Kernel, nest: &Nest, lanes: usize, facts: &Facts) -> Vec<AxisId> {
+    let fills = |stmt: &Stmt| match stmt {
+        Stmt::Set { var, .. } => kernel.vars[*var].size_bits() * lanes == facts.vector_bytes as usize * 8,
+        _ => true,
+    };
+    if nest.body.iter().all(fills) { nest.spatial.clone() } else { Vec::new() }
 }
 
 /// Rows and vectors of the register tile that takes the fewest cycles for a block of this extent, with less code where that is close.

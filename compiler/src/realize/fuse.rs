@@ -394,7 +394,9 @@ fn region_slot(program: &Program, region: RegionId) -> Slot {
         reads.extend(read);
         writes.extend(written);
     }
-    // What it adds to must be there; the status is stored to in any order.
+    // What it writes itself it does not wait for, as the other side of a branch writes it, too; but what it adds to must be there.
+    // The status is stored to in any order.
+    reads.retain(|buffer| !writes.contains(buffer));
     let ordered: BTreeSet<BufferId> =
         writes.iter().copied().filter(|&buffer| program.buffers[buffer].role != Role::Status).collect();
     for outside in program.kernels.iter().filter(|outside| outside.region == kernel.region && !outside.latch) {

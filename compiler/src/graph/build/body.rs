@@ -53,57 +53,71 @@ impl Builder {
         {
             return Ok(written);
         }
-        let (mut counters, given) = (self.counters(initial, &mut body), limit);
-        let mut limit = self.limit(given, initial, &counters, &mut body);
-        let placeholders = |only: &[usize]| -> Vec<Wire<'b>> {
-            only.iter().map(|&at| self.with_axes(self.define(initial[at].ty(), Def::Input), initial[at].axes())).collect()
-        };
-        let mut build = |places: &[usize], carried: &[Wire<'b>], counters: &Counters, limit: usize| -> Result<Built<'b>> {
-            self.check()?;
-            let mark = self.node_count();
-            let round = self.define(TensorType::new(DType::I64, Shape::scalar()), Def::Input);
-            self.name_extent("round", round, limit.saturating_sub(1));
-            let mut values = initial.to_vec();
-            places.iter().zip(carried).for_each(|(&at, &wire)| values[at] = wire);
-            counters.iter().for_each(|(&at, &step)| values[at] = counted(initial[at], round, step));
-            let built = body(round, &values).and_then(|built| self.check().map(|()| built));
-            // What a counter is in the next round must be seen to be one step more.
-            let counts = built.as_ref().map_or(Vec::new(), |built| {
-                let one_more = round + 1.0;
-                let counts = |(&at, &step): (&usize, &i64)| {
-                    let (next, want) = (built.next[at].elements(), counted(initial[at], one_more, step).elements());
-                    (next.is_none() || next != want).then_some(at)
-                };
-                counters.iter().filter_map(counts).collect()
-            });
-            let (nodes, checked) = self.take_checked(mark);
-            ensure!(!checked, "a size that a loop finds in its rounds is not known to be in bounds");
-            Ok(Built { round, nodes, results: built?, no_counters: counts })
-        };
-        let mut changed: Vec<usize> = (0..initial.len()).filter(|at| !counters.contains_key(at)).collect();
-        let mut carried = placeholders(&changed);
-        let mut made = build(&changed, &carried, &counters, limit)?;
+        let counters = self.counters(initial, &mut body);
+        let bounded = self.limit(limit, initial, &counters, &mut body);
+        let mut plan = LoopPlan { changed: Vec::new(), counters, limit: bounded };
+        plan.changed = (0..initial.len()).filter(|at| !plan.counters.contains_key(at)).collect();
+        let mut built = self.build_body(initial, &plan, &mut body)?;
         // What no round changes is not carried: the body reads it as it is.
-        let kept = |made: &Built<'b>, changed: &[usize], carried: &[Wire<'b>]| -> Vec<usize> {
-            let moves = |(&at, wire): (&usize, &Wire<'b>)| (made.results.next[at].value != wire.value).then_some(at);
-            let mut moving: Vec<usize> =
-                changed.iter().zip(carried).filter_map(moves).chain(made.no_counters.iter().copied()).collect();
-            moving.sort_unstable();
-            moving
-        };
-        let mut moving = kept(&made, &changed, &carried);
-        while moving != changed {
-            counters.retain(|at, _| !made.no_counters.contains(at));
-            if !made.no_counters.is_empty() {
-                limit = given;
+        while built.moving != plan.changed {
+            // Where something does not count, the bound that counters gave is none.
+            let counters = plan.counters.len();
+            plan.counters.retain(|at, _| !built.moving.contains(at));
+            if plan.counters.len() < counters {
+                plan.limit = limit;
             }
-            changed = moving;
-            carried = placeholders(&changed);
-            made = build(&changed, &carried, &counters, limit)?;
-            moving = kept(&made, &changed, &carried);
+            plan.changed.clone_from(&built.moving);
+            built = self.build_body(initial, &plan, &mut body)?;
         }
-        let Built { round, nodes, results: built, .. } = made;
-        let Round { go: goes_on, next, elements } = built;
+        self.close_loop(rounds, go, initial, &plan, built)
+    }
+
+    /// Builds the body once, for an unknown round.
+    fn build_body<'b>(
+        &'b self,
+        initial: &[Wire<'b>],
+        plan: &LoopPlan,
+        body: &mut impl FnMut(Wire<'b>, &[Wire<'b>]) -> Result<Round<'b>>,
+    ) -> Result<Built<'b>> {
+        self.check()?;
+        let placeholder = |&at: &usize| self.with_axes(self.define(initial[at].ty(), Def::Input), initial[at].axes());
+        let carried: Vec<Wire<'b>> = plan.changed.iter().map(placeholder).collect();
+        let mark = self.node_count();
+        let round = self.define(TensorType::new(DType::I64, Shape::scalar()), Def::Input);
+        self.name_extent("round", round, plan.limit.saturating_sub(1));
+        let mut values = initial.to_vec();
+        plan.changed.iter().zip(&carried).for_each(|(&at, &wire)| values[at] = wire);
+        plan.counters.iter().for_each(|(&at, &step)| values[at] = counted(initial[at], round, step));
+        let results = body(round, &values).and_then(|results| self.check().map(|()| results));
+        // What a counter is in the next round must be seen to be one step more.
+        let no_counters: Vec<usize> = results.as_ref().map_or(Vec::new(), |results| {
+            let one_more = round + 1.0;
+            let counts = |(&at, &step): (&usize, &i64)| {
+                let (next, want) = (results.next[at].elements(), counted(initial[at], one_more, step).elements());
+                (next.is_none() || next != want).then_some(at)
+            };
+            plan.counters.iter().filter_map(counts).collect()
+        });
+        let (nodes, checked) = self.take_checked(mark);
+        let results = results?;
+        ensure!(!checked, "a size that a loop finds in its rounds is not known to be in bounds");
+        let moves = |(&at, wire): (&usize, &Wire<'b>)| (results.next[at].value != wire.value).then_some(at);
+        let mut moving: Vec<usize> = plan.changed.iter().zip(&carried).filter_map(moves).chain(no_counters).collect();
+        moving.sort_unstable();
+        Ok(Built { round, carried, nodes, results, moving })
+    }
+
+    /// Takes what was built into a node.
+    fn close_loop<'b>(
+        &'b self,
+        rounds: Wire<'b>,
+        go: Wire<'b>,
+        initial: &[Wire<'b>],
+        plan: &LoopPlan,
+        built: Built<'b>,
+    ) -> Result<Repeated<'b>> {
+        let LoopPlan { changed, counters, limit } = plan;
+        let Built { round, carried, nodes, results: Round { go: goes_on, next, elements }, .. } = built;
         let next: Vec<Wire<'b>> = changed.iter().map(|&at| next[at]).collect();
         let started: Vec<Wire<'b>> = changed.iter().map(|&at| initial[at]).collect();
         for (next, initial) in next.iter().zip(&started) {
@@ -122,7 +136,8 @@ impl Builder {
         let mut operands = vec![rounds, go];
         operands.extend(&started);
         operands.extend(captured.iter().map(|&value| self.wire(value)));
-        let mut results = self.add_all(Op::Loop(Box::new(Loop { body, carried: started.len(), limit })), &operands);
+        let op = Op::Loop(Box::new(Loop { body, carried: started.len(), limit: *limit }));
+        let mut results = self.add_all(op, &operands);
         self.check()?;
         let stacks = results.split_off(1 + started.len());
         let rounds = results.remove(0);
@@ -130,7 +145,7 @@ impl Builder {
         changed.iter().zip(results).for_each(|(&at, result)| ends[at] = self.with_axes(result, initial[at].axes()));
         counters.iter().for_each(|(&at, &step)| ends[at] = counted(initial[at], rounds, step));
         let stack = |(stack, element): (Wire<'b>, &Wire<'b>)| {
-            self.with_axes(stack, [Axis::whole(limit)].into_iter().chain(element.axes()).collect())
+            self.with_axes(stack, [Axis::whole(*limit)].into_iter().chain(element.axes()).collect())
         };
         let stacks = stacks.into_iter().zip(&elements).map(stack).collect();
         Ok(Repeated { rounds, carried: ends, stacks })
@@ -368,13 +383,23 @@ impl Builder {
 /// By place among what a loop carries: what it grows by in each round.
 type Counters = BTreeMap<usize, i64>;
 
+/// What a loop carries, and how.
+struct LoopPlan {
+    /// Places of what rounds change.
+    changed: Vec<usize>,
+    counters: Counters,
+    limit: usize,
+}
+
 /// A body as it was built.
 struct Built<'b> {
     round: Wire<'b>,
+    /// One for each of [`LoopPlan::changed`].
+    carried: Vec<Wire<'b>>,
     nodes: Nodes,
     results: Round<'b>,
-    /// Counters that are none.
-    no_counters: Vec<usize>,
+    /// Places of what rounds do change.
+    moving: Vec<usize>,
 }
 
 /// What a counter is in a round.
