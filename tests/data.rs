@@ -39,8 +39,8 @@ fn cases_have_models_and_values() {
 #[test]
 fn references_have_inputs_and_outputs() {
     let references = data::references();
-    assert_eq!(references.len(), 28);
-    assert_eq!(references.iter().filter(|reference| !reference.emulated).count(), 5);
+    assert_eq!(references.len(), 30);
+    assert_eq!(references.iter().filter(|reference| !reference.emulated).count(), 6);
     for reference in &references {
         assert!(reference.model.exists(), "{}", reference.name);
         assert_eq!(reference.examples.len(), 2, "{}", reference.name);

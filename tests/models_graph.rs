@@ -19,9 +19,10 @@ fn errors(reference: &Reference) -> Result<f64, String> {
     let (graph, _) = import_all_errors(&model, &options)
         .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
     let inputs: Vec<_> = graph.inputs.iter().map(|(name, _)| example.inputs[name].clone()).collect();
-    let outputs = interp::run(&graph, &inputs).map_err(|error| error.to_string())?;
+    let outputs =
+        interp::run(&graph, &inputs).and_then(|outputs| graph.contract(&inputs, outputs)).map_err(|error| error.to_string())?;
     let mut worst = 0.0f64;
-    for ((name, _), got) in graph.outputs.iter().zip(&outputs) {
+    for ((name, _), got) in graph.tensor_outputs().iter().zip(&outputs) {
         let error = relative_error(got, &example.outputs[name]).map_err(|error| format!("output '{name}' {error}"))?;
         worst = worst.max(error);
     }

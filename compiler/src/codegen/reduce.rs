@@ -59,22 +59,21 @@ impl Codegen<'_> {
         if count_sets(all) != count_sets(body) {
             return None;
         }
-        // One way of updating each: a rest that was unrolled beside the lanes has its own.
+        // Several updates of one combine in one way: a loop inside has a rest of its own.
         let update = |var| {
-            let mut updates = Vec::new();
+            let mut first = None;
             body.iter().for_each(|stmt| {
                 stmt.walk(&mut |stmt| {
                     if let Stmt::Set { var: found, value } = stmt
                         && *found == var
                     {
-                        updates.push(*value);
+                        first.get_or_insert(*value);
                     }
                 });
             });
-            (updates.len() == 1).then(|| Accumulator { var, update: updates[0] })
+            Accumulator { var, update: first.expect("a variable that is set") }
         };
-        let accumulators = vars_set(body).into_iter().map(update).collect::<Option<_>>()?;
-        Some((accumulators, u8::try_from(lanes).expect("a lane count")))
+        Some((vars_set(body).into_iter().map(update).collect(), u8::try_from(lanes).expect("a lane count")))
     }
 
     /// Runs loops with accumulators that have a part in each lane.

@@ -4,7 +4,7 @@ pub mod fuse;
 mod limit;
 pub mod schedule;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use mcc_support::{EntityMap, Result, bail, ensure};
 
@@ -68,6 +68,7 @@ fn ordered(mut program: Program, order: &[String]) -> Result<Program> {
     for kernel in kernels.values() {
         sites::accesses(kernel).1.into_iter().for_each(|buffer| writers[buffer].push(kernel.name.clone()));
     }
+    let mut written: BTreeSet<(BufferId, Option<RegionId>)> = BTreeSet::new();
     for name in order {
         let Some(kernel) = kernels.remove(name) else { bail!("the order names kernel '{name}' twice, or it is not there") };
         let (reads, writes) = sites::accesses(&kernel);
@@ -88,9 +89,13 @@ fn ordered(mut program: Program, order: &[String]) -> Result<Program> {
         if let Some(early) = writes.iter().find(|&&buffer| ordered(buffer) && writers[buffer].iter().any(surrounds)) {
             bail!("the order runs kernel '{name}' before '{}' is written around its region", program.buffers[*early].name);
         }
-        if let Some(early) = reads.into_iter().chain(conditions).find(|&buffer| writers[buffer].iter().any(comes_later)) {
+        // What the region itself wrote is there; the other side of a branch writes it, too.
+        let own = |buffer: &BufferId| kernel.region.is_some() && written.contains(&(*buffer, kernel.region));
+        let missing = |&buffer: &BufferId| !own(&buffer) && writers[buffer].iter().any(comes_later);
+        if let Some(early) = reads.into_iter().chain(conditions).find(missing) {
             bail!("the order runs kernel '{name}' before what it reads, '{}', is written", program.buffers[early].name);
         }
+        written.extend(writes.into_iter().map(|buffer| (buffer, kernel.region)));
         program.kernels.push(kernel);
     }
     regions::verify(&program).map_err(|error| error.context("in the order of kernels"))?;
