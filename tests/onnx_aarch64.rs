@@ -1,0 +1,101 @@
+//! The ONNX node tests that pass on this machine pass on aarch64, too: linked into programs that run under an emulator.
+
+use std::fs;
+use std::path::Path;
+
+use mcc::driver::{Options, Silent, compile};
+use mcc::emit::Linked;
+use mcc::onnx::{Model, flatten};
+use mcc_support::Tensor;
+use mcc_tests::compare::compare;
+use mcc_tests::data::{self, OnnxTest};
+use mcc_tests::harness::{Harness, Link, Outcome, Record};
+use mcc_tests::machine::Machine;
+use mcc_tests::onnx::{Random, import_options, set_inputs, tolerance};
+use tempfile::TempDir;
+
+/// Models in one program.
+const CHUNK: usize = 200;
+
+/// One set of a test, compiled.
+struct Built {
+    test: String,
+    linked: Linked,
+    record: Record,
+    /// The inputs of the model, those that were bound as well.
+    inputs: Vec<Tensor>,
+    wanted: Vec<Tensor>,
+}
+
+fn build(test: &OnnxTest, set: usize, name: &str) -> mcc_support::Result<Built> {
+    let model = Model::open(&test.model)?;
+    let flat = flatten(&model)?;
+    let set = &test.sets[set];
+    let given = set_inputs(&flat, set)?;
+    let (import, _) = import_options(&model, &given)?;
+    let target = Machine::Aarch64.target().into();
+    let options = Options { target, name: Some(name.into()), import, ..Options::new(&test.model) };
+    let compilation = compile(&options, &mut Silent)?;
+    let wanted: Vec<Tensor> = set.outputs.iter().map(|path| data::node_test_tensor(path)).collect::<Result<_, _>>()?;
+    let lengths = &compilation.graph().lengths;
+    let record = Record {
+        model: 0,
+        dims: Vec::new(),
+        inputs: compilation.graph().tensor_inputs().iter().map(|(name, _)| given[name].clone()).collect(),
+        outputs: wanted.iter().map(|tensor| tensor.ty().clone()).collect(),
+        count_count: lengths.counts.len(),
+    };
+    let inputs = flat.inputs.iter().map(|input| given[&input.name].clone()).collect();
+    Ok(Built { test: test.name.clone(), linked: compilation.linked().clone(), record, inputs, wanted })
+}
+
+fn judge(built: &Built, outcome: &Outcome) -> Result<(), String> {
+    if outcome.status != 0 {
+        return Err(format!("the run returned {}", outcome.status));
+    }
+    if let Some(random) = Random::of(&built.test) {
+        return random.check(&built.inputs, &outcome.outputs, &built.wanted);
+    }
+    let pairs = outcome.outputs.iter().zip(&built.wanted);
+    pairs.map(|(output, want)| compare(output, want, tolerance(&built.test))).collect()
+}
+
+#[test]
+fn node_tests_pass_on_aarch64() {
+    let listed =
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("onnx/status.txt")).expect("the list is committed");
+    let passes = |test: &OnnxTest| {
+        let pass = format!("{} pass", test.name);
+        listed.lines().any(|line| line.strip_prefix(&pass).is_some_and(|rest| rest.is_empty() || rest.starts_with(',')))
+    };
+    let tests: Vec<OnnxTest> = data::node_tests().into_iter().filter(passes).collect();
+    let sets: Vec<(&OnnxTest, usize)> = tests.iter().flat_map(|test| (0..test.sets.len()).map(move |set| (test, set))).collect();
+    let mut wrong = Vec::new();
+    for (number, chunk) in sets.chunks(CHUNK).enumerate() {
+        let folder = TempDir::new().expect("a temporary folder");
+        let (mut names, mut objects, mut built) = (Vec::new(), Vec::new(), Vec::new());
+        for (index, &(test, set)) in chunk.iter().enumerate() {
+            let name = format!("node{number}_{index}");
+            match build(test, set, &name) {
+                Ok(mut one) => {
+                    let object = folder.path().join(format!("{name}.o"));
+                    fs::write(&object, one.linked.object()).expect("the test's folder can be written");
+                    one.record.model = names.len();
+                    names.push(name);
+                    objects.push(object);
+                    built.push(one);
+                }
+                Err(error) => wrong.push(format!("{}: {error}", test.name)),
+            }
+        }
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let harness = Harness::build(Machine::Aarch64, Link::Static, &names, &objects, folder.path());
+        let records: Vec<Record> = built.iter().map(|one| one.record.clone()).collect();
+        let outcomes = harness.run(&records, 1).unwrap_or_else(|error| panic!("{error}"));
+        let judged =
+            built.iter().zip(&outcomes).map(|(one, outcome)| judge(one, outcome).map_err(|why| format!("{}: {why}", one.test)));
+        wrong.extend(judged.filter_map(Result::err));
+    }
+    println!("{} sets of {} tests", sets.len(), tests.len());
+    assert!(wrong.is_empty(), "{} are wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
