@@ -47,11 +47,8 @@ pub fn lives(program: &Program) -> EntityMap<BufferId, Option<Live>> {
     for (_, first, last) in program.loop_spans() {
         let round = Live { first, last };
         for id in program.buffers.keys() {
-            if let Some(live) = lives[id].filter(|live| live.overlaps(round)) {
-                if live.first < first || live.last > last {
-                    lives[id] = Some(live.hull(round));
-                }
-            }
+            let crosses = |live: &Live| live.overlaps(round) && (live.first < first || live.last > last);
+            lives[id] = lives[id].map(|live| if crosses(&live) { live.hull(round) } else { live });
         }
     }
     lives
