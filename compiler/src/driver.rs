@@ -225,7 +225,7 @@ impl Compilation {
             name,
             options: record,
             warnings: Vec::new(),
-            target: targets::TARGETS[0],
+            target: targets::target_for(&machine.cpu).0,
             source_sha256: [0; 32],
             model: None,
             specializations: Vec::new(),
@@ -381,7 +381,7 @@ impl Compilation {
             options: self.options.clone(),
             warnings: self.warnings.clone(),
         };
-        let linked = emit::link(model, self.target);
+        let linked = emit::link(model, targets::ENTRY);
         ensure!(
             linked.sizes.weights_bytes + linked.sizes.code_bytes < 1 << 31,
             "the model has {} bytes of weights: more than the 2 GiB that code can address in one object",
