@@ -218,6 +218,7 @@ impl Compilation {
             None => emit::model_name(&stem),
         };
         let record = options.record(&machine);
+        let (target, _) = targets::target_for(&machine.cpu);
         Ok(Self {
             path: options.model.clone(),
             files: options.files.clone(),
@@ -225,7 +226,7 @@ impl Compilation {
             name,
             options: record,
             warnings: Vec::new(),
-            target: targets::target_for(&machine.cpu).0,
+            target,
             source_sha256: [0; 32],
             model: None,
             specializations: Vec::new(),
