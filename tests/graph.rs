@@ -9,7 +9,8 @@ use mcc::passes::{self, Options, Pass};
 use mcc_support::Tensor;
 use mcc_support::random::Random;
 use mcc_tests::compare::same_bits;
-use mcc_tests::random_graph::{Config, RandomGraph, check_close, random_graph, random_inputs, tolerance};
+use mcc_tests::judge::Judge;
+use mcc_tests::random_graph::{Config, RandomGraph, random_graph, random_inputs};
 
 const GRAPHS: u64 = 700;
 
@@ -95,8 +96,9 @@ fn check_outputs(seed: u64, graph: &Graph, changed: &Graph, exact: &[bool], roun
     let inputs = random_inputs(graph, seed);
     let before = interp::run(graph, &inputs).unwrap();
     let after = interp::run(changed, &inputs).unwrap();
+    let judge = Judge::new(graph, &inputs);
     for (at, (before, after)) in before.iter().zip(&after).enumerate() {
-        let checked = if exact[at] || !rounds { same_bits(after, before) } else { check_close(after, before, tolerance(graph)) };
+        let checked = if exact[at] || !rounds { same_bits(after, before) } else { judge.close(at, after, before) };
         if let Err(error) = checked {
             panic!("seed {seed}, output '{}': {error}\n{graph}\nbecame\n{changed}", graph.outputs[at].0);
         }
