@@ -245,7 +245,7 @@ fn linked_programs_compute_the_same_with_aligned_accesses_only() {
 fn reductions_of_one_repeated_value_compute_the_same() {
     for kind in [ReduceFn::Sum, ReduceFn::Prod, ReduceFn::Max, ReduceFn::Min] {
         let builder = Builder::new("repeated");
-        let wire = builder.scalar(DType::F32, 1.0).broadcast([(1 << 20) + 1]).reduce(kind, &[0]);
+        let wire = builder.scalar(DType::F32, -1.0).broadcast([(1 << 20) + 1]).reduce(kind, &[0]);
         builder.output("y", wire);
         builder.check().expect("a reduction");
         let graph = builder.finish();

@@ -1,22 +1,30 @@
 //! How far results may lie apart: each element by the magnitudes of the terms that it is made of.
 //!
 //! Beside each value its magnitudes are computed, in f64: those of a sum are the sum of its terms', of a product the product. However
-//! sums and products are ordered, an element differs by no more than a small multiple of the roundings of the narrowest float in the
-//! graph, in proportion to its magnitude.
+//! sums and products are ordered, an element differs by no more than a few roundings of the narrowest float that it depends on,
+//! in proportion to its magnitude.
 
 use mcc::graph::{BinaryFn, Graph, Node, Op, ReduceFn, UnaryFn, ValueId, interp};
 use mcc_support::{DType, EntityMap, Shape, Tensor, TensorType};
 
 use crate::compare::same_bits;
 
-/// In roundings.
-const TOLERANCE: f64 = 32.0;
+/// How much a value may differ in proportion to its magnitude, for a float on the way to it. Sums of 16 bits are rounded once, at
+/// their end.
+fn tolerance(dtype: DType) -> f64 {
+    match dtype {
+        DType::BF16 => 4.0 / 128.0,
+        DType::F16 => 4.0 / 1024.0,
+        DType::F32 => 32.0 * f64::from(f32::EPSILON),
+        DType::F64 => 32.0 * f64::EPSILON,
+        _ => 0.0,
+    }
+}
 
 /// What the outputs of a graph are judged by, for some inputs.
 #[derive(Debug)]
 pub struct Judge {
     outputs: Vec<Traced>,
-    epsilon: f64,
 }
 
 #[derive(Clone, Debug)]
@@ -24,22 +32,15 @@ struct Traced {
     value: Tensor,
     /// Of type f64. Infinite where a float may overflow on the way.
     magnitudes: Tensor,
+    /// The greatest of those of the floats that it depends on.
+    tolerance: f64,
     /// Whether it depends on the greatest or least of floats: of zeros with different signs either may be that.
     zeros: bool,
 }
 
 impl Judge {
     pub fn new(graph: &Graph, inputs: &[Tensor]) -> Self {
-        let epsilon = |dtype: DType| match dtype {
-            DType::BF16 => 1.0 / 128.0,
-            DType::F16 => 1.0 / 1024.0,
-            DType::F32 => f64::from(f32::EPSILON),
-            _ => f64::EPSILON,
-        };
-        Self {
-            outputs: run(graph, inputs.iter().map(given).collect()),
-            epsilon: graph.values.values().map(|value| epsilon(value.ty.dtype)).fold(0.0, f64::max),
-        }
+        Self { outputs: run(graph, inputs.iter().map(given).collect()) }
     }
 
     /// Whether an output has the same bits, but for the signs of zeros where they are open.
@@ -64,7 +65,7 @@ impl Judge {
         }
         let magnitudes = numbers(&self.outputs[at].magnitudes);
         for (index, ((got, want), magnitude)) in numbers(got).into_iter().zip(numbers(want)).zip(magnitudes).enumerate() {
-            let allowed = TOLERANCE * self.epsilon * magnitude + f64::from(f32::MIN_POSITIVE);
+            let allowed = self.outputs[at].tolerance * magnitude + f64::from(f32::MIN_POSITIVE);
             let agrees = got == want
                 || got.is_nan() && want.is_nan()
                 || !want.is_nan() && (magnitude.is_infinite() || (got - want).abs() <= allowed);
@@ -90,7 +91,8 @@ fn map(tensor: &Tensor, function: impl Fn(f64) -> f64) -> Tensor {
 }
 
 fn given(value: &Tensor) -> Traced {
-    Traced { value: value.clone(), magnitudes: map(value, |number| magnitude(number, value.dtype())), zeros: false }
+    let magnitudes = map(value, |number| magnitude(number, value.dtype()));
+    Traced { value: value.clone(), magnitudes, tolerance: tolerance(value.dtype()), zeros: false }
 }
 
 /// Of a number by itself.
@@ -132,7 +134,8 @@ fn results(graph: &Graph, node: &Node, operands: Vec<Traced>) -> Vec<Traced> {
             let magnitudes = combined.map_or(alone.clone(), |combined| greater(&combined, &alone, ty));
             let of_floats = operands.first().is_some_and(|first| first.value.dtype().is_float());
             let zeros = operands.iter().any(|operand| operand.zeros) || of_floats && picks_extreme(op);
-            vec![Traced { value, magnitudes, zeros }]
+            let tolerance = operands.iter().map(|operand| operand.tolerance).fold(tolerance(ty.dtype), f64::max);
+            vec![Traced { value, magnitudes, tolerance, zeros }]
         }
     }
 }
@@ -214,21 +217,22 @@ fn repeated(graph: &Graph, node: &Node, operands: Vec<Traced>) -> Vec<Traced> {
     let rounds = values[0].number(0).as_i64();
     let mut carried = operands[2..].to_vec();
     let stacks = inner.body.outputs.len() - 1 - inner.carried;
-    let (mut magnitudes, mut zeros) = (vec![Vec::new(); stacks], vec![false; stacks]);
+    let mut elements: Vec<Traced> = values[1 + inner.carried..].iter().map(given).collect();
+    let mut magnitudes = vec![Vec::new(); stacks];
     for round in 0..rounds {
         let inputs = [given(&Tensor::scalar(round))].into_iter().chain(carried.iter().cloned()).collect();
         let mut outputs = run(&inner.body, inputs);
-        for (at, element) in outputs.split_off(1 + inner.carried).into_iter().enumerate() {
+        for (at, element) in outputs.split_off(1 + inner.carried).iter().enumerate() {
             magnitudes[at].extend(numbers(&element.magnitudes));
-            zeros[at] |= element.zeros;
+            elements[at].zeros |= element.zeros;
+            elements[at].tolerance = elements[at].tolerance.max(element.tolerance);
         }
         carried.splice(..inner.carried, outputs.into_iter().skip(1));
     }
     carried.truncate(inner.carried);
-    let stack = |((mut magnitudes, zeros), value): ((Vec<f64>, bool), &Tensor)| {
-        magnitudes.resize(value.count(), 0.0);
-        Traced { value: value.clone(), magnitudes: interp::from_f64(wide(value.shape()), magnitudes), zeros }
-    };
-    let stacked = magnitudes.into_iter().zip(zeros).zip(&values[1 + inner.carried..]).map(stack);
-    [given(&values[0])].into_iter().chain(carried).chain(stacked).collect()
+    for (stack, mut magnitudes) in elements.iter_mut().zip(magnitudes) {
+        magnitudes.resize(stack.value.count(), 0.0);
+        stack.magnitudes = interp::from_f64(wide(stack.value.shape()), magnitudes);
+    }
+    [given(&values[0])].into_iter().chain(carried).chain(elements).collect()
 }
