@@ -10,8 +10,8 @@ use yaxpeax_arm::armv8::a64::ARMv8;
 /// One line for each instruction: its offset, its bytes, the instruction, and the symbols that it refers to.
 pub fn disassemble(arch: Arch, code: &Code) -> String {
     let instructions = match arch {
-        Arch::X86_64 => x86_64(&code.bytes),
-        Arch::Aarch64 => aarch64(&code.bytes),
+        Arch::X86_64 => x86_64(&code.bytes[..code.code_bytes as usize]),
+        Arch::Aarch64 => aarch64(&code.bytes[..code.code_bytes as usize]),
     };
     let width = instructions.iter().map(|(range, _)| range.len()).max().unwrap_or(0);
     let mut out = String::new();
@@ -87,7 +87,7 @@ mod tests {
             ),
         ] {
             let relocs = vec![Reloc { offset, kind, symbol: "f".to_string(), addend: 0 }];
-            let code = Code { bytes: bytes.to_vec(), align_bytes: 16, relocs, stack_bytes: 0 };
+            let code = Code { bytes: bytes.to_vec(), code_bytes: bytes.len() as u32, align_bytes: 16, relocs, stack_bytes: 0 };
             assert_eq!(disassemble(arch, &code), expected);
         }
     }
