@@ -615,6 +615,7 @@ impl Specialization {
             .collect();
         let count = |(symbol, &arena_offset): (&graph::lengths::Symbol, &u64)| emit::Count::Found {
             arena_offset,
+            min: symbol.min as i64,
             max: symbol.max as i64,
         };
         let shapes = |tensors: &[(String, BufferId)]| {

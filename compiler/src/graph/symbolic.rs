@@ -109,7 +109,7 @@ impl Builder {
     pub fn count<'b>(&'b self, name: &str, value: Wire<'b>, max: usize, cannot: bool) -> Extent {
         let limited = value.clamp(0.0, max as f64);
         if !cannot {
-            self.require(name, value, max);
+            self.require(name, value, (0, max));
         }
         let mut state = self.state.borrow_mut();
         let extent = state.symbolic.atoms.symbol(name, limited.value, (0, max as i64));
@@ -118,9 +118,9 @@ impl Builder {
         extent
     }
 
-    /// A run where an `i64[]` is not from 0 to `max` ends without a result.
-    pub fn require<'b>(&'b self, name: &str, value: Wire<'b>, max: usize) {
-        let symbol = Symbol { name: name.to_string(), min: 0, max };
+    /// A run where an `i64[]` is not from `min` to `max` ends without a result.
+    pub fn require<'b>(&'b self, name: &str, value: Wire<'b>, (min, max): (usize, usize)) {
+        let symbol = Symbol { name: name.to_string(), min, max };
         self.state.borrow_mut().symbolic.checks.push((symbol, value.value));
     }
 

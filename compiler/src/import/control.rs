@@ -93,7 +93,7 @@ impl<'b> Importer<'b> {
         };
         // The model's author made the branch for other shapes.
         let wrong = condition.eq(self.builder.constant(Tensor::scalar(taken))).cast(DType::I64);
-        self.builder.require("branch", wrong, 0);
+        self.builder.require("branch", wrong, (0, 0));
         let reason = reasons.first().map_or_else(String::new, |error| format!(": {error}"));
         let message = format!("where the condition is {taken}, a run ends without a result, for the branch does not fit{reason}");
         self.warnings.push(Warning::new(WarningKind::Branch, message));

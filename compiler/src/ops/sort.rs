@@ -32,6 +32,10 @@ pub static TOP_K: OpDef = OpDef {
             let [wanted, extent] = [&wanted, &extent].map(|extent| node.builder().extent_text(extent));
             return Err(node.error(format!("{wanted} elements are wanted of an axis of extent {extent}")));
         }
+        if low < 0 {
+            let left = node.builder().extent_wire(&(&extent - &wanted));
+            node.builder().require(node.output_name(0), left, (0, x.shape()[axis]));
+        }
         let k = node.size("the number of elements", node.builder().bounds(&wanted).1)?;
         let largest = node.version() < 11 || attributes.flag("largest", true)?;
         if node.version() >= 11 {
