@@ -207,7 +207,7 @@ impl<'b> Importer<'b> {
             carried = results[1..=count].to_vec();
             for (stack, result) in stacks.iter_mut().zip(&results[count + 1..]) {
                 let element = result.tensor("what each round adds")?;
-                stack.push(element.reshape([&[1], &element.shape()[..]].concat()));
+                stack.push(element.insert_axis(0));
             }
             round += 1;
         }
@@ -271,7 +271,7 @@ impl<'b> Importer<'b> {
                 stack.pad(&missing, stack.like(0.0))
             });
             for (list, result) in results.iter_mut().zip(carried.into_iter().chain(padded)) {
-                list.push(result.reshape([&[1], &result.shape()[..]].concat()));
+                list.push(result.insert_axis(0));
             }
         }
         self.builder.check()?;

@@ -141,12 +141,7 @@ impl<'b> Importer<'b> {
         let axis = attributes.required("axis", attributes.int("axis")?)?;
         let Some(first) = list.first() else { return Err(Error::new("an empty sequence cannot be joined")) };
         let axis = super::control::axis_of(axis, first.rank() + usize::from(new))?;
-        let widened = |wire: &Wire<'b>| {
-            let mut shape = wire.shape().into_dims();
-            shape.insert(axis.min(shape.len()), 1);
-            wire.reshape(Shape::new(shape))
-        };
-        let parts = if new { list.iter().map(widened).collect() } else { list.to_vec() };
+        let parts = if new { list.iter().map(|wire| wire.insert_axis(axis)).collect() } else { list.to_vec() };
         Ok(self.builder.concat(&parts, axis))
     }
 

@@ -37,7 +37,7 @@ pub static QUANTIZE_LINEAR: OpDef = OpDef {
         let scale = granularity.spread(node, "the scale", scale)?;
         let zero = zero.map(|zero| granularity.spread(node, "the zero point", zero)).transpose()?;
         let quotient = x.cast(precision) / scale.cast(precision);
-        let wide = if precision == DType::F64 { DType::F64 } else { DType::F32 };
+        let wide = precision.single_or_double();
         let quotient = quotient.cast(wide);
         Ok(vec![if saturate || dtype.is_integer() {
             quantized(quotient, zero, dtype)

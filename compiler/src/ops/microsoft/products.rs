@@ -13,10 +13,10 @@ pub static ALL: &[&OpDef] = &[&DYNAMIC_QUANTIZE_MAT_MUL, &MAT_MUL_INTEGER_TO_FLO
 /// Adds input `index`, one number for each column.
 fn with_bias<'b>(node: &NodeContext<'_, 'b>, y: Wire<'b>, index: usize) -> Result<Wire<'b>> {
     let Some(bias) = node.optional(index) else { return Ok(y) };
-    if y.shape().last().copied() != Some(bias.shape().iter().product()) {
+    if y.shape().last().copied() != Some(bias.shape().count()) {
         return Err(node.error(format!("the bias {} does not fit {}", bias.ty(), y.ty())));
     }
-    Ok(y + bias.reshape([bias.shape().iter().product()]))
+    Ok(y + bias.reshape([bias.shape().count()]))
 }
 
 /// The left side is quantized to `u8` by its range.

@@ -245,11 +245,6 @@ fn comparison(node: &NodeContext<'_, '_>, mode: &str, value: f64) -> Result<Test
     })
 }
 
-/// In which values are compared with thresholds: f64 for f64 only.
-fn compared(x: Wire<'_>) -> DType {
-    if x.dtype() == DType::F64 { DType::F64 } else { DType::F32 }
-}
-
 pub static TREE_ENSEMBLE_REGRESSOR: OpDef = OpDef {
     domain: DOMAIN,
     name: "TreeEnsembleRegressor",
@@ -266,7 +261,7 @@ pub static TREE_ENSEMBLE_REGRESSOR: OpDef = OpDef {
             _ => Aggregate::Sum,
         };
         let transform = Transform::of(node)?;
-        let mut ensemble = named_trees(node, "target", "target_ids", targets, compared(x))?;
+        let mut ensemble = named_trees(node, "target", "target_ids", targets, x.dtype().single_or_double())?;
         let scores = ensemble.aggregate(node, x, aggregate)?;
         let scores = match numbers(node, "base_values")? {
             Some(base) => scores + row(node, &base, targets, scores.dtype())?,
@@ -295,7 +290,7 @@ pub static TREE_ENSEMBLE_CLASSIFIER: OpDef = OpDef {
         let x = rows(node)?;
         let labels = Labels::of(node, "classlabels_int64s", "classlabels_strings")?;
         let transform = Transform::of(node)?;
-        let mut ensemble = named_trees(node, "class", "class_ids", labels.count(), compared(x))?;
+        let mut ensemble = named_trees(node, "class", "class_ids", labels.count(), x.dtype().single_or_double())?;
         let positive = ensemble.weights.values().flatten().all(|&(_, weight)| weight >= 0.0);
         let used: Vec<bool> =
             (0..labels.count()).map(|class| ensemble.weights.values().flatten().any(|&(score, _)| score == class)).collect();
@@ -359,7 +354,7 @@ pub static TREE_ENSEMBLE: OpDef = OpDef {
             other => return Err(node.error(format!("attribute 'aggregate_function' is {other}, which is not one of 0, 1, 2, 3"))),
         };
         let transform = place(node, "the transform", attributes.int_or("post_transform", 0)?, Transform::ALL.len())?;
-        let mut ensemble = linked_trees(node, targets, compared(x))?;
+        let mut ensemble = linked_trees(node, targets, x.dtype().single_or_double())?;
         let scores = ensemble.aggregate(node, x, aggregate)?;
         Ok(vec![Transform::ALL[transform].1.apply_to_several(scores).cast(x.dtype())])
     },
