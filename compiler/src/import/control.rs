@@ -12,7 +12,7 @@ use crate::onnx::{Attributes, Declared, FlatGraph, Node};
 use crate::ops;
 
 /// Most nodes of the graph after a loop was written out.
-const MAX_NODES: usize = 1 << 18;
+pub(super) const MAX_NODES: usize = 1 << 18;
 /// Most rounds of all loops together.
 const MAX_ROUNDS: usize = 1 << 16;
 

@@ -1,8 +1,9 @@
 //! Sequences and optional values. They exist during import only: how many tensors a sequence holds, and which of them a node means, is
 //! known there, so that a sequence is a list of values.
 
-use mcc_support::{Error, Result, Shape, Tensor, ensure};
+use mcc_support::{Error, Result, Tensor, ensure};
 
+use super::control::MAX_NODES;
 use super::{Importer, Item, Scope};
 use crate::graph::Wire;
 use crate::onnx::{Attributes, Node};
@@ -105,6 +106,12 @@ impl<'b> Importer<'b> {
                 Some((known.numbers().map(|number| number.as_i64()).collect::<Vec<_>>(), known.shape().rank() == 0))
             }
         };
+        let count = match &split {
+            None => extent,
+            Some((size, true)) => extent.div_ceil(usize::try_from(size[0]).unwrap_or(1).max(1)),
+            Some((sizes, false)) => sizes.len(),
+        };
+        ensure!(count <= MAX_NODES, "an axis of {extent} in {count} parts makes a sequence that is too long");
         let (parts, drop) = match split {
             None => (vec![1; extent], !keep),
             Some((size, true)) => {
@@ -115,7 +122,8 @@ impl<'b> Importer<'b> {
             Some((sizes, false)) => {
                 let sizes = sizes.iter().map(|&size| usize::try_from(size)).collect::<Result<Vec<_>, _>>();
                 let sizes = sizes.map_err(|_| Error::new("the extent of a part is negative"))?;
-                ensure!(sizes.iter().sum::<usize>() == extent, "parts of extents {sizes:?} do not make an axis of {extent}");
+                let total = sizes.iter().try_fold(0usize, |total, &size| total.checked_add(size));
+                ensure!(total == Some(extent), "parts of extents {sizes:?} do not make an axis of {extent}");
                 (sizes, false)
             }
         };

@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use mcc_support::{DType, Error, Result, Shape, Tensor, bug};
 
 use super::{OpDef, dynamic};
+use crate::graph::build::MAX_VALUE_BYTES;
 use crate::graph::{Builder, Extent, Wire};
 use crate::onnx::{Attributes, Node};
 
@@ -265,6 +266,15 @@ impl<'n, 'b> NodeContext<'n, 'b> {
     /// A number from the file as an extent or an amount.
     pub fn size(&self, what: &str, value: i64) -> Result<usize> {
         usize::try_from(value).map_err(|_| self.error(format!("{what} {value} is negative")))
+    }
+
+    /// A product of numbers from the file, where no value of that many bytes would be too large.
+    pub fn count(&self, what: &str, factors: &[usize]) -> Result<usize> {
+        let count = factors.iter().try_fold(1usize, |product, &factor| product.checked_mul(factor));
+        count.filter(|&count| count <= MAX_VALUE_BYTES).ok_or_else(|| {
+            let factors: Vec<String> = factors.iter().map(usize::to_string).collect();
+            self.error(format!("{what} are {}, which is too many", factors.join(" · ")))
+        })
     }
 
     /// Fails unless the dtype of a value is one that the operator takes.

@@ -273,7 +273,7 @@ fn integer_conv<'b>(
     w: Wire<'b>,
     w_zero: Option<Wire<'b>>,
 ) -> Result<Wire<'b>> {
-    let conv = conv_attributes(node, &x.shape(), &w.shape())?;
+    let conv = conv_attributes(node, x, &w.shape())?;
     let x_zero = x_zero.map(|zero| one_or_channel(node, "the zero point of the input", zero, None)).transpose()?;
     let w_zero = w_zero.map(|zero| one_or_channel(node, "the zero point of the weights", zero, Some((w, 0)))).transpose()?;
     Ok(without_zero(x, x_zero).conv(without_zero(w, w_zero), conv))

@@ -68,8 +68,8 @@ fn roi_align<'b>(node: &NodeContext<'_, 'b>) -> Result<Wire<'b>> {
     if shape.rank() != 4 || shape.contains(&0) || regions.shape().dims() != [n, 4] || images.shape().dims() != [n] {
         return Err(node.error(format!("regions {} of images {} do not fit an operand {}", regions.ty(), images.ty(), x.ty())));
     }
-    let dtype = if x.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
-    if n * height * width == 0 {
+    let dtype = x.dtype().single_or_double();
+    if node.count("the elements of the result", &[n, height, width])? == 0 {
         return Ok(x.like(0.0).broadcast([n, shape[1], height, width]));
     }
     let regions = regions.cast(dtype) * scale - if half_pixel { 0.5 } else { 0.0 };
@@ -184,7 +184,7 @@ pub static DEFORM_CONV: OpDef = OpDef {
 
 fn deformed<'b>(node: &NodeContext<'_, 'b>, x: Wire<'b>, weights: Wire<'b>, offset: Wire<'b>, dtype: DType) -> Result<Wire<'b>> {
     let (shape, filters) = (x.shape(), weights.shape());
-    let conv = attributes(node, &shape, &filters)?;
+    let conv = attributes(node, x, &filters)?;
     let groups = node.size("the group count", node.attributes().int_or("offset_group", 1)?)?;
     let (batch, channels, axes) = (shape[0], shape[1], shape.rank() - 2);
     let kernel = Shape::new(&filters[2..]);

@@ -12,6 +12,8 @@ use crate::ops::{NodeContext, OpDef};
 
 pub static ALL: &[&OpDef] = &[&TREE_ENSEMBLE, &TREE_ENSEMBLE_CLASSIFIER, &TREE_ENSEMBLE_REGRESSOR];
 
+/// Scores that are computed one by one.
+const MAX_PARTS: usize = 4096;
 /// Rounds of a walk that are written out.
 const MAX_DEPTH: usize = 1024;
 
@@ -49,6 +51,7 @@ impl Ensemble {
         if forest.depth() > MAX_DEPTH || forest.node_count() > i32::MAX as usize / 2 {
             return Err(node.error(format!("trees of {} levels are not supported, {MAX_DEPTH} are", forest.depth())));
         }
+        node.count("the bytes of weights for each leaf", &[forest.node_count(), scores, size_of::<f64>()])?;
         Ok(Self { forest, weights, scores, dtype })
     }
 
@@ -76,8 +79,11 @@ impl Ensemble {
         })
     }
 
-    /// Where all leaves of each tree add to one score: sorts the trees by it and counts them.
+    /// Where all leaves of each tree add to one score, of a few: sorts the trees by it and counts them.
     fn scores_of_trees(&mut self) -> Option<Vec<usize>> {
+        if self.scores > MAX_PARTS {
+            return None;
+        }
         let mut trees = Vec::with_capacity(self.forest.roots.len());
         for &root in &self.forest.roots {
             let mut found = None;
