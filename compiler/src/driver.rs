@@ -242,8 +242,7 @@ impl Compilation {
             let Imported { graph, warnings, values } = import::import_named(self.model(), import).map_err(first)?;
             // What does not change results is for those who ask.
             let warnings = warnings.iter().filter(|warning| warning.kind != WarningKind::Dropped).map(ToString::to_string);
-            let new: Vec<String> = warnings.filter(|warning| !self.warnings.contains(warning)).collect();
-            self.warnings.extend(new);
+            import::add_new(&mut self.warnings, warnings);
             let values = values.into_iter().map(Value::new).collect();
             self.specializations.push(Specialization { values, graph: Some(graph), ..Specialization::default() });
         }

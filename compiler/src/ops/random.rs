@@ -27,14 +27,16 @@ struct Stream {
 
 impl Stream {
     fn of(node: &NodeContext<'_, '_>) -> Result<Self> {
-        Ok(match node.attributes().float("seed")? {
-            Some(seed) => Stream { key: seed.to_bits(), high: 0 },
-            None => Self::unseeded(node),
-        })
+        let seed = node.attributes().float("seed")?;
+        let unseeded = Self::unseeded(node);
+        Ok(seed.map_or(unseeded, |seed| Stream { key: seed.to_bits(), high: 0 }))
     }
 
     fn unseeded(node: &NodeContext<'_, '_>) -> Self {
-        Stream { key: DEFAULT_KEY, high: hash(node.output_name(0)) }
+        if node.is_repeated() {
+            node.warn("it draws the same numbers in every round");
+        }
+        Stream { key: DEFAULT_KEY, high: hash(node.first_output()) }
     }
 
     /// The two words of each index, as u32.
