@@ -96,7 +96,9 @@ pub fn shape_inputs(graph: &FlatGraph<'_>) -> BTreeSet<String> {
 
 fn add_shape_inputs(graph: &FlatGraph<'_>, found: &mut BTreeSet<String>) {
     for node in graph.nodes.iter().rev() {
-        let determining = ops::shape_inputs(node.domain, node.operator);
+        // How often a loop runs is how long its stacks are; without any it need not be known.
+        let is_plain_loop = node.operator == "Loop" && node.outputs.len() + 2 <= node.inputs.len();
+        let determining = if is_plain_loop { &[] } else { ops::shape_inputs(node.domain, node.operator) };
         let only_shape = matches!(node.operator, "Shape" | "Size");
         let through = !only_shape && node.outputs.iter().any(|output| found.contains(output));
         for inner in node.graphs() {
