@@ -5,7 +5,7 @@
 Settings: f32 weights and arithmetic (no bf16 or f16 on CPUs that have it), all optimizations on. ncnn and MNN do not read ONNX: `prepare`
 makes their files with pnnx and mnnconvert, once for each model, in the folder of what is fetched.
 """
-import glob, importlib.metadata, json, os, re, shutil, subprocess, sys, sysconfig, time
+import glob, importlib.metadata, json, os, re, shutil, subprocess, sys, sysconfig, tempfile, time
 
 from common import cache
 
@@ -128,8 +128,42 @@ def mnn(model, feeds, threads):
 
 
 def avx2(engine):
-    """Environment in which an engine keeps to AVX2."""
-    return {"ONEDNN_MAX_CPU_ISA": "AVX2"}
+    """Environment in which an engine keeps to AVX2. OpenVINO has a variable for it. The others ask the CPU which registers the system
+    saves (xgetbv): in copies of their libraries the answer is always those of AVX."""
+    if engine == "openvino":
+        return {"ONEDNN_MAX_CPU_ISA": "AVX2"}
+    folder = cache("peers", f"avx2-{version(engine).replace(' ', '-')}")
+    if not os.path.exists(folder):
+        site = sysconfig.get_path("purelib")
+        found = [f for pattern in COPIED[engine] for f in glob.glob(os.path.join(site, pattern))]
+        with tempfile.TemporaryDirectory(dir=cache("peers")) as made:
+            os.mkdir(f"{made}/site")
+            for source in found:
+                copy = shutil.copytree if os.path.isdir(source) else shutil.copy
+                copy(source, os.path.join(made, "site", os.path.basename(source)))
+            patched = sum(patch(f) for f in glob.glob(f"{made}/site/**/*.so*", recursive=True))
+            if patched == 0:
+                raise RuntimeError(f"{engine} does not ask the CPU in the way that is known")
+            os.rename(f"{made}/site", folder)
+    return {"PYTHONPATH": folder}
+
+
+# What an engine's package consists of.
+COPIED = {"ort": ["onnxruntime"], "ncnn": ["ncnn", "ncnn.libs"], "mnn": ["MNN", "_mnncengine*", "mnn.libs"]}
+# xor %ecx,%ecx; xgetbv
+ASKS = bytes.fromhex("31c9 0f01d0")
+# xor %ecx,%ecx; mov $7,%al; nop: x87, SSE and AVX
+ANSWERS = bytes.fromhex("31c9 b007 90")
+
+
+def patch(path):
+    """Replaces the questions of a library; returns how many there were."""
+    with open(path, "rb") as file:
+        data = file.read()
+    if ASKS in data:
+        with open(path, "wb") as file:
+            file.write(data.replace(ASKS, ANSWERS))
+    return data.count(ASKS)
 
 
 ENGINES = {"ort": ort, "openvino": openvino, "ncnn": ncnn, "mnn": mnn}
