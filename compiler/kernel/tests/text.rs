@@ -30,6 +30,7 @@ fn facts() -> Facts {
         strict_alignment: false,
         l1_bytes: 1 << 15,
         l2_bytes: 1 << 20,
+        ..Facts::default()
     }
 }
 

@@ -101,6 +101,7 @@ fn facts_bound_what_vectors_do() {
         strict_alignment: false,
         l1_bytes: 1 << 15,
         l2_bytes: 1 << 20,
+        ..Facts::default()
     };
     let vector = "v3 = const.f32x4 0\n";
     let fits = format!("{vector}v4 = add.f32x4 v3, v3\nv5 = cmp.lt.mask32x4 v3, v4\nv6 = select.f32x4 v5, v3, v4");

@@ -46,5 +46,13 @@ pub(crate) fn facts(cpu: &Cpu) -> Facts {
         strict_alignment: cpu.strict_alignment,
         l1_bytes: 32 << 10,
         l2_bytes: 1 << 20,
+        line_bytes: 64,
+        fmas_per_cycle: 2,
+        loads_per_cycle: 2,
+        stores_per_cycle: 1,
+        fma_latency: 4,
+        in_order: cpu.arch == Arch::Aarch64 && ["cortex-a53", "cortex-a55"].contains(&cpu.name.as_str()),
+        // Cranelift recognizes a splat lane as such a factor only on aarch64.
+        lane_operand: !is_x86,
     }
 }
