@@ -203,12 +203,7 @@ impl Selector {
             Op::Load { address, align } => self.load(cx, to, ty, address, *align),
             Op::LoadPtr(address) => self.load(cx, to, ty, address, 8),
             Op::SlotAddr(slot) => Make::new(0).what(What::Slot(*slot)).def(to).push(cx),
-            Op::SymbolAddr(name) => {
-                let page = cx.fresh(RegClass::Int);
-                Make::new(ADRP).what(What::Page(name.clone())).def(page).push(cx);
-                let word = add_imm(ADD, Width::X, 0).expect("0 is an immediate");
-                Make::new(word).what(What::PageOffset(name.clone())).def(to).n(page).push(cx);
-            }
+            Op::SymbolAddr(name) => self.symbol(cx, to, name),
             Op::Add
             | Op::Sub
             | Op::Mul
@@ -265,6 +260,13 @@ impl Selector {
             Op::Extract(lane) => self.extract(cx, to, ty, args[0], *lane),
             Op::Store { .. } | Op::StorePtr(_) | Op::Prefetch(_) | Op::Call(_) | Op::CallPtr => cx.unsupported(op),
         }
+    }
+
+    fn symbol(&mut self, cx: &mut Cx, to: Reg, name: &str) {
+        let page = cx.fresh(RegClass::Int);
+        Make::new(ADRP).what(What::Page(name.to_string())).def(page).push(cx);
+        let word = add_imm(ADD, Width::X, 0).expect("0 is an immediate");
+        Make::new(word).what(What::PageOffset(name.to_string())).def(to).n(page).push(cx);
     }
 
     /// A constant in every lane, or of one.

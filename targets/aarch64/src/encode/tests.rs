@@ -333,37 +333,38 @@ fn memory_forms(forms: &mut Forms) {
     }
 }
 
+const INTS: [(u32, &str); 16] = [
+    (v::ADD, "add"),
+    (v::SUB, "sub"),
+    (v::SSHL, "sshl"),
+    (v::USHL, "ushl"),
+    (v::CMEQ, "cmeq"),
+    (v::CMTST, "cmtst"),
+    (v::CMGT, "cmgt"),
+    (v::CMGE, "cmge"),
+    (v::CMHI, "cmhi"),
+    (v::CMHS, "cmhs"),
+    (v::ZIP1, "zip1"),
+    (v::ZIP2, "zip2"),
+    (v::UZP1, "uzp1"),
+    (v::UZP2, "uzp2"),
+    (v::TRN1, "trn1"),
+    (v::TRN2, "trn2"),
+];
+const NARROW: [(u32, &str); 7] = [
+    (v::MUL, "mul"),
+    (v::MLA, "mla"),
+    (v::MLS, "mls"),
+    (v::SMAX, "smax"),
+    (v::UMAX, "umax"),
+    (v::SMIN, "smin"),
+    (v::UMIN, "umin"),
+];
+
 fn vector_forms(forms: &mut Forms) {
-    let ints = [
-        (v::ADD, "add"),
-        (v::SUB, "sub"),
-        (v::SSHL, "sshl"),
-        (v::USHL, "ushl"),
-        (v::CMEQ, "cmeq"),
-        (v::CMTST, "cmtst"),
-        (v::CMGT, "cmgt"),
-        (v::CMGE, "cmge"),
-        (v::CMHI, "cmhi"),
-        (v::CMHS, "cmhs"),
-        (v::ZIP1, "zip1"),
-        (v::ZIP2, "zip2"),
-        (v::UZP1, "uzp1"),
-        (v::UZP2, "uzp2"),
-        (v::TRN1, "trn1"),
-        (v::TRN2, "trn2"),
-    ];
-    let narrow = [
-        (v::MUL, "mul"),
-        (v::MLA, "mla"),
-        (v::MLS, "mls"),
-        (v::SMAX, "smax"),
-        (v::UMAX, "umax"),
-        (v::SMIN, "smin"),
-        (v::UMIN, "umin"),
-    ];
     for (shape, a) in shapes() {
-        let more = if shape.size < 3 { &narrow[..] } else { &[] };
-        for &(op, name) in ints.iter().chain(more) {
+        let more = if shape.size < 3 { &NARROW[..] } else { &[] };
+        for &(op, name) in INTS.iter().chain(more) {
             forms.add(v::vector(op, shape), format!("{name} {{v0}}.{a}, {{v5}}.{a}, {{v16}}.{a}"));
         }
         for (op, name, end) in
@@ -418,42 +419,43 @@ fn vector_forms(forms: &mut Forms) {
     }
 }
 
+const FLOATS_THREE: [(u32, &str); 12] = [
+    (v::FADD, "fadd"),
+    (v::FSUB, "fsub"),
+    (v::FMUL, "fmul"),
+    (v::FDIV, "fdiv"),
+    (v::FMLA, "fmla"),
+    (v::FMLS, "fmls"),
+    (v::FCMEQ, "fcmeq"),
+    (v::FCMGE, "fcmge"),
+    (v::FCMGT, "fcmgt"),
+    (v::FADDP, "faddp"),
+    (v::FMAX, "fmax"),
+    (v::FMIN, "fmin"),
+];
+const FLOATS_TWO: [(u32, &str, &str); 13] = [
+    (v::FABS, "fabs", ""),
+    (v::FNEG, "fneg", ""),
+    (v::FSQRT, "fsqrt", ""),
+    (v::FRINTN, "frintn", ""),
+    (v::FRINTM, "frintm", ""),
+    (v::FRINTP, "frintp", ""),
+    (v::FRINTZ, "frintz", ""),
+    (v::SCVTF, "scvtf", ""),
+    (v::UCVTF, "ucvtf", ""),
+    (v::FCVTZS, "fcvtzs", ""),
+    (v::FCVTZU, "fcvtzu", ""),
+    (v::FCMGT_ZERO, "fcmgt", ", #0.0"),
+    (v::FCMLT_ZERO, "fcmlt", ", #0.0"),
+];
+
 fn float_forms(forms: &mut Forms) {
-    let three = [
-        (v::FADD, "fadd"),
-        (v::FSUB, "fsub"),
-        (v::FMUL, "fmul"),
-        (v::FDIV, "fdiv"),
-        (v::FMLA, "fmla"),
-        (v::FMLS, "fmls"),
-        (v::FCMEQ, "fcmeq"),
-        (v::FCMGE, "fcmge"),
-        (v::FCMGT, "fcmgt"),
-        (v::FADDP, "faddp"),
-        (v::FMAX, "fmax"),
-        (v::FMIN, "fmin"),
-    ];
-    let two = [
-        (v::FABS, "fabs", ""),
-        (v::FNEG, "fneg", ""),
-        (v::FSQRT, "fsqrt", ""),
-        (v::FRINTN, "frintn", ""),
-        (v::FRINTM, "frintm", ""),
-        (v::FRINTP, "frintp", ""),
-        (v::FRINTZ, "frintz", ""),
-        (v::SCVTF, "scvtf", ""),
-        (v::UCVTF, "ucvtf", ""),
-        (v::FCVTZS, "fcvtzs", ""),
-        (v::FCVTZU, "fcvtzu", ""),
-        (v::FCMGT_ZERO, "fcmgt", ", #0.0"),
-        (v::FCMLT_ZERO, "fcmlt", ", #0.0"),
-    ];
     for (shape, a) in shapes().filter(|(shape, _)| shape.size >= 2) {
         let letter = ['s', 'd'][shape.size as usize - 2];
-        for (op, name) in three {
+        for (op, name) in FLOATS_THREE {
             forms.add(v::float_vector(op, shape), format!("{name} {{v0}}.{a}, {{v5}}.{a}, {{v16}}.{a}"));
         }
-        for (op, name, end) in two {
+        for (op, name, end) in FLOATS_TWO {
             forms.add(v::float_vector(op, shape), format!("{name} {{v0}}.{a}, {{v5}}.{a}{end}"));
         }
         let lanes =
@@ -465,6 +467,10 @@ fn float_forms(forms: &mut Forms) {
             }
         }
     }
+    scalar_float_forms(forms);
+}
+
+fn scalar_float_forms(forms: &mut Forms) {
     for (is_double, r) in [(false, 's'), (true, 'd')] {
         for (op, name) in [
             (v::S_FADD, "fadd"),
