@@ -84,9 +84,28 @@ pub struct Facts {
     pub strict_alignment: bool,
     pub l1_bytes: usize,
     pub l2_bytes: usize,
+    pub line_bytes: usize,
+    /// Of whole vectors.
+    pub fmas_per_cycle: u32,
+    pub loads_per_cycle: u32,
+    pub stores_per_cycle: u32,
+    /// Cycles from a multiply-add to the next that adds to its result.
+    pub fma_latency: u32,
+    /// Whether instructions start in the order in which they stand.
+    pub in_order: bool,
+    /// Whether a multiply-add takes one lane of a vector as a factor, so that four factors come by one load.
+    pub lane_operand: bool,
 }
 
 impl Facts {
+    /// Lane counts of the vectors with lanes of this type, the widest first.
+    pub fn lane_counts(&self, lane: Lane) -> Vec<usize> {
+        let counts = self.supported.iter().filter(|(kind, found, _)| *kind == OpKind::Move && *found == lane);
+        let mut counts: Vec<usize> = counts.map(|&(_, _, lanes)| usize::from(lanes)).collect();
+        counts.sort_unstable_by(|a, b| b.cmp(a));
+        counts
+    }
+
     pub fn supports(&self, kind: OpKind, lane: Lane, lanes: u8) -> bool {
         lanes == 1 || self.supported.contains(&(kind, lane, lanes))
     }

@@ -151,7 +151,7 @@ fn pack_weights(
         }
         // Along a dimension that is the vector axis alone, panels; where groups precede it in one dimension, whole rows.
         let panel = match plain_dim(kernel, &access, vector) {
-            Some(dim) => (dim, Some(tile.nr())),
+            Some(dim) => (dim, Some(tile.columns)),
             None => {
                 match access.index.iter().position(|&index| Linear::of(&kernel.exprs, index).coefficient(Atom::Axis(vector)) == 1)
                 {

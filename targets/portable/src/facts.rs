@@ -46,5 +46,12 @@ pub(crate) fn facts(cpu: &Cpu) -> Facts {
         strict_alignment: cpu.strict_alignment,
         l1_bytes: 32 << 10,
         l2_bytes: 1 << 20,
+        line_bytes: 64,
+        fmas_per_cycle: 2,
+        loads_per_cycle: 2,
+        stores_per_cycle: 1,
+        fma_latency: 4,
+        in_order: false,
+        lane_operand: false,
     }
 }
