@@ -124,9 +124,10 @@ impl Tiler<'_> {
         let first =
             |fits: &dyn Fn(AxisId) -> bool| spatial.iter().copied().find(|&axis| long(axis) && fits(axis)).map(Vector::Spatial);
         let reduced = || self.reduction.axes.iter().copied().find(|&axis| !self.operands.is_empty() && long(axis) && whole(axis));
+        // Lanes that are stored apart cost less than lanes that are summed.
         let vector = first(&|axis| whole(axis) && stored(axis))
-            .or_else(|| reduced().map(Vector::Reduce))
             .or_else(|| first(&|axis| whole(axis)))
+            .or_else(|| reduced().map(Vector::Reduce))
             .or_else(|| first(&|axis| stored(axis)))?;
         Some(match vector {
             Vector::Spatial(axis) => self.spatial(axis, lane_counts, bits),
