@@ -24,7 +24,9 @@ fn operators() -> String {
         The {} ONNX operators that mcc compiles. This page is made from the list in the code; `mcc ops` prints the same.\n\n\
         *Versions* are those of the operator's domain at which its meaning changed: a model of any opset from the first on is taken.\n\
         *Static inputs* are those, counted from 0, whose values decide shapes or the form of the computation: they must be constants,\n\
-        follow from constants and shapes, or be given by `--constant NAME=VALUE`. Functions that a model defines are inlined.\n\n\
+        follow from constants and shapes, or be given by `--constant NAME=VALUE`. Those that are extents (of Reshape, Expand, Tile, …)\n\
+        may also follow from extents that a run is told, or have `--max-elements NAME=N,…` bound their elements. Functions that a model\n\
+        defines are inlined.\n\n\
         Random numbers are those of Philox 2x32-10, from a key and a counter: the index of the element, and which node it is. A node\n\
         with a `seed` has its bits as key, so that nodes of one seed get equal numbers; others have a key of their own that follows\n\
         from the name of their first output. There is no state: every run, and every target, gives the same numbers, also in each\n\

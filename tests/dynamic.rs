@@ -10,23 +10,24 @@ use mcc::driver::{Options, Silent, compile, compile_graph};
 use mcc::graph::{self, Builder, Extent, Graph, ReduceFn, interp};
 use mcc::import::{ImportOptions, import};
 use mcc::loops;
-use mcc::onnx::proto::{DimValue, DimensionProto, TypeValue};
 use mcc::onnx::{Model, flatten};
 use mcc::tools::exec::Executable;
 use mcc_runtime::abi::status;
 use mcc_support::random::Random;
 use mcc_support::{DType, Error, Tensor, TensorType};
 use mcc_tests::compare::{compare, relative_error};
-use mcc_tests::data::{self, OnnxTest};
+use mcc_tests::data::{self, OnnxTest, OnnxTestSet};
 use mcc_tests::harness::{Harness, Link, Record};
 use mcc_tests::machine::Machine;
-use mcc_tests::onnx::{INEXACT_ZEROS, TOLERANCE, import_options, set_inputs};
+use mcc_tests::onnx::{TOLERANCE, import_options, set_inputs, symbol, symbolic, tolerance};
 use tempfile::TempDir;
 
 /// Variants that are compiled at least. Raise it when operators learn.
 const COMPILED: usize = 3660;
 /// Node tests at least whose lengths the run finds.
 const STATED: usize = 24;
+/// Node tests whose runs are refused then: of a shape that a run is told, an element may not be the 0 that keeps an extent.
+const OUTGROWN: [&str; 1] = ["test_reshape_zero_dim"];
 
 /// Every so many tests one runs in machine code too.
 const COMPILED_EACH: usize = 16;
@@ -35,42 +36,18 @@ const ROOM: usize = 2;
 
 enum Failure {
     Refused(Error),
+    /// The interpreted run found an extent that outgrew its bounds.
+    Outgrown(Error),
     Wrong(String),
-}
-
-/// The model with dimensions of inputs that have one of these extents made symbols, its outputs of no declared shape.
-fn symbolic(model: &Model, extents: &BTreeSet<usize>, free: &BTreeSet<String>) -> Model {
-    let mut proto = model.proto.clone();
-    let graph = proto.graph.as_mut().expect("a model has a graph");
-    for input in graph.input.iter_mut().filter(|input| free.contains(input.name())) {
-        let Some(TypeValue::Tensor(tensor)) = input.r#type.as_mut().and_then(|ty| ty.value.as_mut()) else { continue };
-        for dim in tensor.shape.iter_mut().flat_map(|shape| &mut shape.dim) {
-            let extent = match dim.value {
-                Some(DimValue::Value(extent)) => extent as usize,
-                _ => continue,
-            };
-            if extents.contains(&extent) {
-                *dim = DimensionProto { value: Some(DimValue::Param(format!("n{extent}"))), denotation: None };
-            }
-        }
-    }
-    for output in &mut graph.output {
-        if let Some(TypeValue::Tensor(tensor)) = output.r#type.as_mut().and_then(|ty| ty.value.as_mut()) {
-            tensor.shape = None;
-        }
-    }
-    graph.value_info.clear();
-    use prost::Message;
-    Model::from_bytes(proto.encode_to_vec()).expect("it was a model")
 }
 
 /// Whether the graph takes a dimension at all.
 fn graph_of(model: &Model, inputs: &BTreeMap<String, Tensor>, extents: &BTreeSet<usize>) -> Result<Option<Graph>, Failure> {
     let (mut options, _) = import_options(model, inputs).map_err(Failure::Refused)?;
     let free: BTreeSet<String> = options.shapes.keys().cloned().collect();
-    let model = symbolic(model, extents, &free);
+    let model = symbolic(model, extents, |input| free.contains(input));
     options.shapes.clear();
-    options.ranges = extents.iter().map(|&extent| (format!("n{extent}"), (1, extent + ROOM))).collect();
+    options.ranges = extents.iter().map(|&extent| (symbol(extent), (1, extent + ROOM))).collect();
     let known: BTreeSet<String> = symbols(&model);
     options.ranges.retain(|name, _| known.contains(name));
     let options = ImportOptions { name: Some("node".into()), ..options };
@@ -90,7 +67,7 @@ fn run(graph: &Graph, inputs: &[Tensor], machine: bool) -> Result<Vec<Tensor>, F
     let wrong = |error: Error| Failure::Wrong(error.to_string());
     if !machine {
         let outputs = interp::run(graph, &graph.expand(inputs).map_err(wrong)?).map_err(wrong)?;
-        return graph.contract(inputs, outputs).map_err(Failure::Refused);
+        return graph.contract(inputs, outputs).map_err(Failure::Outgrown);
     }
     let options = Options { name: Some("node".into()), ..Options::new("node.onnx") };
     let compilation = compile_graph(graph.clone(), &options, &mut Silent).map_err(wrong)?;
@@ -102,6 +79,18 @@ fn run(graph: &Graph, inputs: &[Tensor], machine: bool) -> Result<Vec<Tensor>, F
     }
 }
 
+/// Every output of the set, with its extents.
+fn judge(test: &OnnxTest, set: &OnnxTestSet, outputs: &[Tensor]) -> Result<(), Failure> {
+    if outputs.len() != set.outputs.len() {
+        return Err(Failure::Wrong(format!("{} outputs, wanted {}", outputs.len(), set.outputs.len())));
+    }
+    for (output, path) in outputs.iter().zip(&set.outputs) {
+        let want = data::node_test_tensor(path).map_err(Failure::Refused)?;
+        compare(output, &want, tolerance(&test.name)).map_err(Failure::Wrong)?;
+    }
+    Ok(())
+}
+
 /// Whether it was compiled.
 fn variant(test: &OnnxTest, model: &Model, extents: &BTreeSet<usize>, machine: bool) -> Result<bool, Failure> {
     let flat = flatten(model).map_err(Failure::Refused)?;
@@ -109,11 +98,7 @@ fn variant(test: &OnnxTest, model: &Model, extents: &BTreeSet<usize>, machine: b
         let inputs = set_inputs(&flat, set).map_err(Failure::Refused)?;
         let Some(graph) = graph_of(model, &inputs, extents)? else { return Ok(false) };
         let values: Vec<Tensor> = graph.tensor_inputs().iter().map(|(name, _)| inputs[name].clone()).collect();
-        let outputs = run(&graph, &values, machine)?;
-        for (output, path) in outputs.iter().zip(&set.outputs) {
-            let want = data::node_test_tensor(path).map_err(Failure::Refused)?;
-            compare(output, &want, TOLERANCE).map_err(Failure::Wrong)?;
-        }
+        judge(test, set, &run(&graph, &values, machine)?)?;
     }
     Ok(!test.sets.is_empty())
 }
@@ -135,9 +120,6 @@ fn node_tests() {
     let (mut compiled, mut wrong) = (0, String::new());
     let mut refused: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (at, test) in data::node_tests().into_iter().enumerate() {
-        if INEXACT_ZEROS.contains(&test.name.as_str()) {
-            continue;
-        }
         let Ok(model) = Model::open(&test.model) else { continue };
         for extents in variants(&test, &model) {
             let levels: &[bool] = if at % COMPILED_EACH == 0 { &[false, true] } else { &[false] };
@@ -146,6 +128,7 @@ fn node_tests() {
             match outcome.unwrap_or_else(|_| Err(Failure::Wrong("panicked".into()))) {
                 Ok(ran) => compiled += usize::from(ran),
                 Err(Failure::Wrong(reason)) => writeln!(wrong, "{} {extents:?}: {reason}", test.name).expect("text grows"),
+                Err(Failure::Outgrown(error)) => writeln!(wrong, "{} {extents:?}: {error}", test.name).expect("text grows"),
                 Err(Failure::Refused(error)) => {
                     refused.entry(error.message).or_default().insert(test.name.clone());
                 }
@@ -182,13 +165,16 @@ fn product() -> Graph {
 fn a_run_touches_what_exists_and_refuses_what_does_not_fit() {
     let graph = product();
     let mut random = Random::new(4);
-    let mut records = Vec::new();
-    for dims in [[1, 1, 2], [3, 9, 20], [2, 4, 7], [3, 0, 5], [0, 9, 20], [1, 1, 1]] {
+    let (mut records, mut fit) = (Vec::new(), Vec::new());
+    let fitting = [[1, 1, 2], [3, 9, 20], [2, 4, 7], [3, 0, 5]].map(|dims| (dims, true));
+    let others = [[0, 9, 20], [1, 1, 1]].map(|dims| (dims, false));
+    for (dims, fits) in fitting.into_iter().chain(others) {
         let [batch, rows, columns] = dims.map(|dim: i64| dim as usize);
         let mut tensor = |shape: [usize; 3]| random.tensor(&TensorType::new(DType::F32, shape));
         let inputs = vec![tensor([batch, rows, columns]), tensor([batch, columns, 5])];
         let output = |rows: usize| TensorType::new(DType::F32, [batch, rows, 5]);
-        let outputs = if graph.expand(&inputs).is_ok() { vec![output(rows), output(2 * rows)] } else { Vec::new() };
+        let outputs = if fits { vec![output(rows), output(2 * rows)] } else { Vec::new() };
+        fit.push(fits);
         records.push(Record { model: 0, dims: dims.to_vec(), inputs, outputs, count_count: 1 });
     }
     for machine in Machine::ALL {
@@ -199,14 +185,18 @@ fn a_run_touches_what_exists_and_refuses_what_does_not_fit() {
         fs::write(&object, compilation.linked().object()).expect("the test's folder can be written");
         let harness = Harness::build(machine, Link::Static, &["product"], &[object], folder.path());
         let outcomes = harness.run(&records, 2).unwrap_or_else(|error| panic!("{machine:?}: {error}"));
-        for (record, outcome) in records.iter().zip(outcomes) {
-            let Ok(values) = graph.expand(&record.inputs) else {
+        for ((record, fits), outcome) in records.iter().zip(&fit).zip(outcomes) {
+            let values = graph.expand(&record.inputs);
+            if !fits {
+                assert!(values.is_err(), "{:?}", record.dims);
                 assert_eq!(outcome.status, status::ERROR_DIMS, "{:?}", record.dims);
                 continue;
-            };
+            }
+            let values = values.expect("extents within their bounds");
             assert_eq!((outcome.status, outcome.counts[0]), (0, 2 * record.dims[1]), "{:?}", record.dims);
             let values = interp::run(&graph, &values).expect("inputs of the graph");
             let want = graph.contract(&record.inputs, values).expect("extents within their bounds");
+            assert_eq!(outcome.outputs.len(), want.len());
             for (got, want) in outcome.outputs.iter().zip(&want) {
                 compare(got, want, TOLERANCE).unwrap_or_else(|error| panic!("{:?}: {error}", record.dims));
             }
@@ -253,6 +243,7 @@ fn a_language_model_takes_sentences_of_any_length() {
             assert_eq!(executable.run(&mut binding), 0);
             executable.outputs(&binding)
         });
+        assert_eq!(got.len(), want.len());
         for (got, want) in got.iter().zip(&want) {
             let error = relative_error(got, want).unwrap_or_else(|error| panic!("{length}: {error}"));
             assert!(error < 1e-5, "{length}: {error}");
@@ -283,11 +274,7 @@ fn stated(test: &OnnxTest, model: &Model) -> Result<bool, Failure> {
         ran = true;
         let values: Vec<Tensor> = graph.tensor_inputs().iter().map(|(name, _)| inputs[name].clone()).collect();
         for machine in [false, true] {
-            let outputs = run(&graph, &values, machine)?;
-            for (output, path) in outputs.iter().zip(&set.outputs) {
-                let want = data::node_test_tensor(path).map_err(Failure::Refused)?;
-                compare(output, &want, TOLERANCE).map_err(Failure::Wrong)?;
-            }
+            judge(test, set, &run(&graph, &values, machine)?)?;
         }
     }
     Ok(ran)
@@ -295,7 +282,7 @@ fn stated(test: &OnnxTest, model: &Model) -> Result<bool, Failure> {
 
 #[test]
 fn node_tests_mean_the_same_with_bounds_of_what_determines_shapes() {
-    let (mut ran, mut wrong) = (0, String::new());
+    let (mut ran, mut outgrown, mut wrong) = (0, Vec::new(), String::new());
     for test in data::node_tests() {
         let Ok(model) = Model::open(&test.model) else { continue };
         match panic::catch_unwind(|| stated(&test, &model)).unwrap_or_else(|_| Err(Failure::Wrong("panicked".into()))) {
@@ -306,11 +293,13 @@ fn node_tests_mean_the_same_with_bounds_of_what_determines_shapes() {
                 }
             }
             Err(Failure::Wrong(reason)) => writeln!(wrong, "{}: {reason}", test.name).expect("text grows"),
+            Err(Failure::Outgrown(_)) => outgrown.push(test.name),
             Err(Failure::Refused(_)) => {}
         }
     }
     println!("{ran} ran");
     assert!(wrong.is_empty(), "these are wrong:\n{wrong}");
+    assert_eq!(outgrown, OUTGROWN, "these outgrow their bounds");
     assert!(ran >= STATED, "{ran} ran, less than {STATED}");
 }
 

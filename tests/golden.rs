@@ -20,6 +20,7 @@ use mcc::loops;
 use mcc::realize::{Realized, realize};
 use mcc::{passes, plan};
 use mcc_tests::compare::same_bits;
+use mcc_tests::judge::Judge;
 use mcc_tests::random_graph;
 
 const SEPARATOR: &str = "; ---\n";
@@ -138,9 +139,9 @@ fn lower(input: &str) -> Result<String, String> {
     let inputs = random_graph::random_inputs(&graph, 1);
     let want = interp::run(&graph, &inputs).map_err(|error| error.to_string())?;
     let got = loops::interp::run(&program, &inputs).map_err(|error| error.to_string())?;
-    for ((name, _), (got, want)) in graph.outputs.iter().zip(got.iter().zip(&want)) {
-        random_graph::check_close(got, want, random_graph::tolerance(&graph))
-            .map_err(|error| format!("output '{name}': {error}"))?;
+    let judge = Judge::new(&graph, &inputs);
+    for (at, ((name, _), (got, want))) in graph.outputs.iter().zip(got.iter().zip(&want)).enumerate() {
+        judge.close(at, got, want).map_err(|error| format!("output '{name}': {error}"))?;
     }
     Ok(program.to_string())
 }
@@ -149,10 +150,10 @@ fn lower(input: &str) -> Result<String, String> {
 /// close. `fuel=3` allows three rewrites.
 fn run_passes(mut names: &[&str], input: &str) -> Result<String, String> {
     let graph = graph(input)?;
-    let (mut fuel, mut tolerance) = (None, 0.0);
+    let (mut fuel, mut approximately) = (None, false);
     while let [word, rest @ ..] = names {
         if *word == "approximately" {
-            tolerance = random_graph::tolerance(&graph);
+            approximately = true;
         } else if let Some(amount) = word.strip_prefix("fuel=") {
             fuel = Some(amount.parse().map_err(|_| "fuel is a number")?);
         } else {
@@ -170,8 +171,9 @@ fn run_passes(mut names: &[&str], input: &str) -> Result<String, String> {
     let inputs = random_graph::random_inputs(&graph, 1);
     let before = interp::run(&graph, &inputs).map_err(|error| error.to_string())?;
     let after = interp::run(&changed, &inputs).map_err(|error| error.to_string())?;
-    for ((name, _), (before, after)) in graph.outputs.iter().zip(before.iter().zip(&after)) {
-        let same = if tolerance > 0.0 { random_graph::check_close(after, before, tolerance) } else { same_bits(after, before) };
+    let judge = Judge::new(&graph, &inputs);
+    for (at, ((name, _), (before, after))) in graph.outputs.iter().zip(before.iter().zip(&after)).enumerate() {
+        let same = if approximately { judge.close(at, after, before) } else { same_bits(after, before) };
         same.map_err(|error| format!("output '{name}' changed: {error}"))?;
     }
     Ok(options.log.join("\n") + "\n" + &changed.to_string())

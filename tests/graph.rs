@@ -4,12 +4,13 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 use mcc::graph::edit::Edit;
-use mcc::graph::{Graph, interp, text, verify};
+use mcc::graph::{Builder, Graph, Round, Wire, interp, text, verify};
 use mcc::passes::{self, Options, Pass};
-use mcc_support::Tensor;
 use mcc_support::random::Random;
+use mcc_support::{DType, Tensor};
 use mcc_tests::compare::same_bits;
-use mcc_tests::random_graph::{Config, RandomGraph, check_close, random_graph, random_inputs, tolerance};
+use mcc_tests::judge::Judge;
+use mcc_tests::random_graph::{Config, RandomGraph, random_graph, random_inputs};
 
 const GRAPHS: u64 = 700;
 
@@ -95,8 +96,9 @@ fn check_outputs(seed: u64, graph: &Graph, changed: &Graph, exact: &[bool], roun
     let inputs = random_inputs(graph, seed);
     let before = interp::run(graph, &inputs).unwrap();
     let after = interp::run(changed, &inputs).unwrap();
+    let judge = Judge::new(graph, &inputs);
     for (at, (before, after)) in before.iter().zip(&after).enumerate() {
-        let checked = if exact[at] || !rounds { same_bits(after, before) } else { check_close(after, before, tolerance(graph)) };
+        let checked = if exact[at] || !rounds { same_bits(after, before) } else { judge.close(at, after, before) };
         if let Err(error) = checked {
             panic!("seed {seed}, output '{}': {error}\n{graph}\nbecame\n{changed}", graph.outputs[at].0);
         }
@@ -162,5 +164,84 @@ fn loops_end() {
         assert_eq!(numbers(&outputs[0]), [want.0], "{rounds} {go} {x}");
         assert_eq!(numbers(&outputs[1]), [want.1], "{rounds} {go} {x}");
         assert_eq!(numbers(&outputs[2]), want.2, "{rounds} {go} {x}");
+    }
+}
+
+/// A loop that carries constants and its inputs, as it is built, run.
+fn built_loop(
+    inputs: &[Tensor],
+    limit: usize,
+    initial: &[Tensor],
+    body: impl for<'b> Fn(&'b Builder, Wire<'b>, &[Wire<'b>], &[Wire<'b>]) -> Round<'b>,
+) -> Vec<Tensor> {
+    let builder = Builder::new("loop");
+    let given: Vec<Wire<'_>> = inputs.iter().enumerate().map(|(at, x)| builder.input(format!("x{at}"), x.ty().clone())).collect();
+    let constants = initial.iter().map(|tensor| builder.constant(tensor.clone()));
+    let carried: Vec<Wire<'_>> = constants.chain(given.iter().copied()).collect();
+    let repeated = builder.repeat(limit, None, None, &carried, |round, carried| Ok(body(&builder, round, carried, &given)));
+    let repeated = repeated.expect("a well-typed body");
+    for (at, wire) in [repeated.rounds].into_iter().chain(repeated.carried).chain(repeated.stacks).enumerate() {
+        builder.output(format!("y{at}"), wire);
+    }
+    let graph = builder.finish();
+    verify::verify(&graph).unwrap();
+    interp::run(&graph, inputs).unwrap()
+}
+
+fn integers(tensor: &Tensor) -> Vec<i64> {
+    tensor.numbers().map(|number| number.as_i64()).collect()
+}
+
+/// What seems to stay the same in the first rounds, and so do values that depend on it, but does not in later ones.
+#[test]
+fn what_seems_constant_is_carried() {
+    let x = Tensor::from_elements([2], &[1i32, 3]);
+    let outputs = built_loop(&[x], 20, &[Tensor::scalar(0i64)], |builder, round, carried, _| {
+        let (flag, a) = (carried[0], carried[1]);
+        let late = builder.constant(Tensor::scalar(5i64)).le(round).cast(DType::I64);
+        let doubles = flag.eq(builder.constant(Tensor::scalar(1i64)));
+        // The branch is known where the flag is.
+        let next = match doubles.constant() {
+            Some(known) if known.number(0).as_i64() == 0 => a,
+            _ => doubles.select(a + a, a),
+        };
+        Round { go: builder.constant(Tensor::scalar(true)), next: vec![late, next], elements: vec![] }
+    });
+    assert_eq!(integers(&outputs[0]), [20]);
+    assert_eq!(integers(&outputs[1]), [1]);
+    // Doubled in the rounds 6 to 19.
+    assert_eq!(integers(&outputs[2]), [1 << 14, 3 << 14]);
+}
+
+/// A counter of few bits wraps; what is known of it must not say otherwise.
+#[test]
+fn counters_wrap() {
+    let x = Tensor::scalar(0i32);
+    let outputs = built_loop(&[x], 10, &[Tensor::scalar(253u8)], |builder, _, carried, _| {
+        let (c, sum) = (carried[0], carried[1]);
+        let small = c.lt(c.like(5.0)).cast(DType::I32);
+        Round { go: builder.constant(Tensor::scalar(true)), next: vec![c + 1.0, sum + small], elements: vec![c] }
+    });
+    assert_eq!(integers(&outputs[1]), [7]);
+    // 253, 254, 255, 0, 1, 2, 3, 4, 5, 6
+    assert_eq!(integers(&outputs[2]), [5]);
+    assert_eq!(integers(&outputs[3]), [253, 254, 255, 0, 1, 2, 3, 4, 5, 6]);
+}
+
+/// A counter bounds the loop, never beyond what is given.
+#[test]
+fn counters_bound_loops() {
+    for (limit, last, rows) in [(1000, 9, 9), (5, 9, 5), (2, 1, 2), (5, 1, 1)] {
+        let x = Tensor::scalar(7i32);
+        let outputs = built_loop(&[x], limit, &[Tensor::scalar(0i64)], |builder, _, carried, given| {
+            let next = carried[0] + 1.0;
+            let go = next.lt(builder.constant(Tensor::scalar(last)));
+            let element = given[0] + carried[0].cast(DType::I32);
+            Round { go, next: vec![next, carried[1]], elements: vec![element] }
+        });
+        assert_eq!(integers(&outputs[0]), [rows.min(last)], "{limit} {last}");
+        let stack = integers(&outputs[3]);
+        assert!(stack.len() <= limit && stack.len() as i64 >= rows.min(last), "{limit} {last}: {stack:?}");
+        assert!((0..rows.min(last)).all(|row| stack[row as usize] == 7 + row), "{limit} {last}: {stack:?}");
     }
 }

@@ -9,9 +9,10 @@ use mcc::onnx::Model;
 use mcc::passes;
 use mcc_support::Tensor;
 use mcc_support::random::Random;
-use mcc_tests::compare::{relative_error, same_bits};
+use mcc_tests::compare::relative_error;
 use mcc_tests::data;
-use mcc_tests::random_graph::{Config, check_close, random_graph, random_inputs, tolerance};
+use mcc_tests::judge::Judge;
+use mcc_tests::random_graph::{Config, random_graph, random_inputs};
 
 const GRAPHS: u64 = 400;
 
@@ -38,8 +39,9 @@ fn random_graphs_compute_the_same_in_loops() {
         let text = loops::text::to_text(&program);
         let read = loops::text::parse(&text).unwrap_or_else(|error| panic!("seed {seed}: {error}\n{program}"));
         assert!(loops::text::to_text(&read) == text, "seed {seed}: reading changed\n{program}");
+        let judge = Judge::new(graph, &inputs);
         for (at, (got, want)) in run(&read, &inputs).iter().zip(&want).enumerate() {
-            let checked = if random.exact[at] { same_bits(got, want) } else { check_close(got, want, tolerance(graph)) };
+            let checked = if random.exact[at] { judge.same(at, got, want) } else { judge.close(at, got, want) };
             if let Err(error) = checked {
                 panic!("seed {seed}, output '{}': {error}\n{graph}\n{program}", graph.outputs[at].0);
             }

@@ -9,15 +9,17 @@ use mcc::driver::{Options, Silent, compile};
 use mcc::graph::interp;
 use mcc::import::{ImportOptions, import};
 use mcc::onnx::Model;
-use mcc::onnx::proto::{DimValue, TypeValue};
+use mcc::ops;
 use mcc::tools::exec::Executable;
 use mcc_support::Tensor;
 use mcc_tests::compare::{Tolerance, compare, relative_error};
 use mcc_tests::data::{self, OperatorCase};
-use prost::Message;
+use mcc_tests::onnx::{symbol, symbolic};
 
 /// Cases are judged by so many at once.
 const WORKERS: usize = 4;
+/// All of them.
+const CASES: usize = 606;
 /// Cases and dimensions at least that may be known only at run time.
 const TAKEN: usize = 640;
 
@@ -41,40 +43,49 @@ fn judge(case: &OperatorCase) -> Result<(), String> {
     if status != 0 {
         return Err(format!("the run returned {status}"));
     }
-    for (got, (name, _)) in executable.outputs(&binding).iter().zip(&graph.outputs) {
+    let outputs = executable.outputs(&binding);
+    if outputs.len() != example.outputs.len() {
+        return Err(format!("{} outputs, wanted {}", outputs.len(), example.outputs.len()));
+    }
+    for (got, (name, _)) in outputs.iter().zip(graph.tensor_outputs()) {
         let want = &example.outputs[name];
         agrees(case, got, want).map_err(|difference| format!("output '{name}' {difference}"))?;
     }
     Ok(())
 }
 
-/// The model with dimensions of this extent, in any input, made one that is known only at run time.
-fn symbolic(model: Model, extent: usize) -> Model {
-    let mut proto = model.proto;
-    for input in &mut proto.graph.as_mut().expect("a model has a graph").input {
-        let Some(TypeValue::Tensor(ty)) = input.r#type.as_mut().and_then(|ty| ty.value.as_mut()) else { panic!("a tensor") };
-        for dim in ty.shape.iter_mut().flat_map(|shape| &mut shape.dim) {
-            if dim.value == Some(DimValue::Value(extent as i64)) {
-                dim.value = Some(DimValue::Param("n".into()));
-            }
-        }
-    }
-    Model::from_bytes(proto.encode_to_vec()).expect("it was a model")
-}
-
 /// As [`judge`] in the interpreter of graphs, with dimensions of this extent known only at run time. Whether the model takes that.
 fn judge_ranges(case: &OperatorCase, extent: usize) -> Result<bool, String> {
     let example = case.example();
-    let model = symbolic(Model::open(case.model()).map_err(|error| error.to_string())?, extent);
-    let options = ImportOptions { ranges: BTreeMap::from([("n".into(), (1, extent + 2))]), ..ImportOptions::default() };
+    let model = Model::open(case.model()).map_err(|error| error.to_string())?;
+    let model = symbolic(&model, &BTreeSet::from([extent]), |_| true);
+    let options = ImportOptions { ranges: BTreeMap::from([(symbol(extent), (1, extent + 2))]), ..ImportOptions::default() };
     let Ok((graph, _)) = import(&model, &options) else { return Ok(false) };
     let inputs: Vec<Tensor> = graph.tensor_inputs().iter().map(|(name, _)| example.inputs[name].clone()).collect();
     let outputs = interp::run(&graph, &graph.expand(&inputs).map_err(|error| error.to_string())?);
     let outputs = graph.contract(&inputs, outputs.map_err(|error| error.to_string())?).map_err(|error| error.to_string())?;
-    for (got, (name, _)) in outputs.iter().zip(&graph.outputs) {
+    if outputs.len() != example.outputs.len() {
+        return Err(format!("{} outputs, wanted {}", outputs.len(), example.outputs.len()));
+    }
+    for (got, (name, _)) in outputs.iter().zip(graph.tensor_outputs()) {
         agrees(case, got, &example.outputs[name]).map_err(|difference| format!("output '{name}' {difference}"))?;
     }
     Ok(true)
+}
+
+/// Nothing else tests operators of other domains one by one.
+#[test]
+fn every_operator_of_another_domain_has_a_case() {
+    let mut found = BTreeSet::new();
+    for case in data::operator_cases() {
+        let model = Model::open(case.model()).unwrap_or_else(|error| panic!("{}: {error}", case.name));
+        let nodes = model.proto.graph.expect("a model has a graph").node;
+        found.extend(nodes.iter().map(|node| (node.domain().to_string(), node.op_type().to_string())));
+    }
+    let others = ops::all().filter(|def| !def.domain.is_empty());
+    let without: Vec<String> =
+        others.filter(|def| !found.contains(&(def.domain.into(), def.name.into()))).map(|def| def.full_name()).collect();
+    assert!(without.is_empty(), "no case has {}", without.join(", "));
 }
 
 #[test]
@@ -99,6 +110,7 @@ fn dimensions_may_be_known_only_at_run_time() {
 #[test]
 fn operators_agree_with_onnx_runtime() {
     let cases = data::operator_cases();
+    assert_eq!(cases.len(), CASES, "cases that `tools/operators.py` recorded");
     let outcome = |case: &OperatorCase| {
         let judged = panic::catch_unwind(|| judge(case)).unwrap_or_else(|_| Err("a fault of mcc".into()));
         judged.err().map(|error| format!("{}: {error}", case.name))

@@ -128,8 +128,11 @@ fn retyped(test: &OnnxTest, model: &ModelProto, schema: &Schema, variable: &str,
     Some(model)
 }
 
+/// What refusals for want of a value that must be known say; they tell nothing about types.
+const VALUES: [&str; 3] = ["must be known when", "has to be fixed", "not known"];
+
 /// Every element type that the definition of an operator allows is taken, where mcc has it. `onnx/refused.txt` lists what is not,
-/// written by `MCC_BLESS=1`. Refusals for want of a value that must be known say nothing about types.
+/// written by `MCC_BLESS=1`.
 #[test]
 fn every_element_type_is_taken() {
     let schemas = data::schemas();
@@ -147,13 +150,12 @@ fn every_element_type_is_taken() {
                 let Ok(dtype) = mcc::onnx::types::dtype(data_type) else { continue };
                 let Some(model) = retyped(&test, &model, schema, variable, data_type) else { continue };
                 let model = Model::from_bytes(model.encode_to_vec()).expect("the model is well-formed");
+                let message = import(&model, &ImportOptions::default()).err().map(|error| error.message);
+                if message.as_ref().is_some_and(|message| VALUES.iter().any(|part| message.contains(part))) {
+                    continue;
+                }
                 tried += 1;
-                let Err(error) = import(&model, &ImportOptions::default()) else { continue };
-                let message = error.message;
-                if !message.contains("must be known when")
-                    && !message.contains("has to be fixed")
-                    && !message.contains("not known")
-                {
+                if let Some(message) = message {
                     let reason = message.replace(&dtype.to_string(), "T");
                     refused.entry((operator.clone(), variable.clone(), reason)).or_default().insert(dtype.to_string());
                 }

@@ -218,6 +218,7 @@ impl Compilation {
             None => emit::model_name(&stem),
         };
         let record = options.record(&machine);
+        let (target, _) = targets::target_for(&machine.cpu);
         Ok(Self {
             path: options.model.clone(),
             files: options.files.clone(),
@@ -225,7 +226,7 @@ impl Compilation {
             name,
             options: record,
             warnings: Vec::new(),
-            target: targets::TARGETS[0],
+            target,
             source_sha256: [0; 32],
             model: None,
             specializations: Vec::new(),
@@ -374,7 +375,7 @@ impl Compilation {
             options: self.options.clone(),
             warnings: self.warnings.clone(),
         };
-        let linked = emit::link(model, self.target);
+        let linked = emit::link(model, targets::ENTRY);
         ensure!(
             linked.sizes.weights_bytes + linked.sizes.code_bytes < 1 << 31,
             "the model has {} bytes of weights: more than the 2 GiB that code can address in one object",

@@ -9,8 +9,23 @@ use target_lexicon::{Architecture, BinaryFormat, Environment, OperatingSystem, P
 
 pub use portable::disassemble;
 
-/// Every target, best first: a kernel is compiled by the first that can.
+/// Every target, best first: the kernels of a model are compiled by the first that has code for the CPU.
 pub static TARGETS: [&dyn Target; 1] = [&portable::TARGET];
+
+/// Compiles the entry functions, which call and are called but compute nothing.
+pub static ENTRY: &dyn Target = &portable::TARGET;
+
+/// The target for a CPU, and why those before it were not taken.
+pub fn target_for(cpu: &Cpu) -> (&'static dyn Target, Vec<String>) {
+    let mut refused = Vec::new();
+    for target in TARGETS {
+        match target.refuses(cpu) {
+            None => return (target, refused),
+            Some(why) => refused.push(format!("{} {why}", target.name())),
+        }
+    }
+    unreachable!("the portable target refuses no CPU")
+}
 
 /// Short names for triples.
 const SHORT: [(&str, &str); 4] = [

@@ -186,7 +186,7 @@ typedef struct mcc_call {
     uint32_t cpu_features;       /* what the CPU has: mcc_cpu_features(), or what is known of it */
     const void *const *inputs;   /* mcc_model.input_count of them, in its order */
     void *const *outputs;        /* mcc_model.output_count of them, in its order */
-    const int64_t *dims;         /* mcc_model.dim_count extents; null for the first set compiled for, or the largest of a range */
+    const int64_t *dims;         /* mcc_model.dim_count extents; null for the first set compiled for, if it has no range */
     int64_t *counts;             /* mcc_model.count_count extents, written by the run; null where they are not wanted */
     void *arena;                 /* mcc_model.arena_bytes at MCC_ARENA_ALIGN */
     const void *weights;         /* mcc_model.weights_bytes at MCC_ARENA_ALIGN if they were left out of the object; else null */

@@ -4,6 +4,7 @@
 pub mod compare;
 pub mod data;
 pub mod harness;
+pub mod judge;
 pub mod machine;
 pub mod object;
 pub mod onnx;

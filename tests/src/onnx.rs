@@ -3,13 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use mcc::import::ImportOptions;
-use mcc::onnx::proto::TypeValue;
+use mcc::onnx::proto::{DimValue, DimensionProto, TypeValue};
 use mcc::onnx::{Declared, FlatGraph, Model, flatten};
 use mcc::ops;
 use mcc_support::{Result, Tensor, TensorType};
+use prost::Message;
 
 use crate::compare::Tolerance;
 use crate::data::{self, OnnxTestSet};
+
+/// Node tests that pass at least, at every level and on every machine. Raise it when operators are added.
+pub const PASSING: usize = 1686;
 
 /// As onnx's own runner of these tests has it.
 pub const TOLERANCE: Tolerance = Tolerance { relative: 1e-3, absolute: 1e-7 };
@@ -19,7 +23,7 @@ pub const INEXACT_ZEROS: [&str; 2] = ["test_dft_inverse", "test_dft_inverse_opse
 
 /// How close the results of a test must be.
 pub fn tolerance(test: &str) -> Tolerance {
-    if INEXACT_ZEROS.contains(&test) { Tolerance { absolute: 4e-7, ..TOLERANCE } } else { TOLERANCE }
+    if INEXACT_ZEROS.contains(&test) { Tolerance { absolute: 2.0 * TOLERANCE.absolute, ..TOLERANCE } } else { TOLERANCE }
 }
 
 /// Tests of operators that draw random numbers. ONNX leaves the generator open, so that the values of these tests are those of
@@ -55,6 +59,9 @@ impl Random {
     /// Types and shapes are those wanted; every element is one that can be; of those that are 1 or kept, there are as many as
     /// expected, but for four standard deviations.
     pub fn check(self, inputs: &[Tensor], outputs: &[Tensor], wanted: &[Tensor]) -> Result<(), String> {
+        if outputs.len() != wanted.len() {
+            return Err(format!("{} outputs, wanted {}", outputs.len(), wanted.len()));
+        }
         for (output, want) in outputs.iter().zip(wanted) {
             if output.ty() != want.ty() {
                 return Err(format!("is {}, wanted {}", output.ty(), want.ty()));
@@ -89,7 +96,9 @@ pub fn shape_inputs(graph: &FlatGraph<'_>) -> BTreeSet<String> {
 
 fn add_shape_inputs(graph: &FlatGraph<'_>, found: &mut BTreeSet<String>) {
     for node in graph.nodes.iter().rev() {
-        let determining = ops::shape_inputs(node.domain, node.operator);
+        // How often a loop runs is how long its stacks are; without any it need not be known.
+        let is_plain_loop = node.operator == "Loop" && node.outputs.len() + 2 <= node.inputs.len();
+        let determining = if is_plain_loop { &[] } else { ops::shape_inputs(node.domain, node.operator) };
         let only_shape = matches!(node.operator, "Shape" | "Size");
         let through = !only_shape && node.outputs.iter().any(|output| found.contains(output));
         for inner in node.graphs() {
@@ -118,6 +127,33 @@ pub fn import_options(model: &Model, inputs: &BTreeMap<String, Tensor>) -> Resul
         }
     }
     Ok((options, bound))
+}
+
+/// The name of the dimension that [`symbolic`] puts in place of an extent.
+pub fn symbol(extent: usize) -> String {
+    format!("n{extent}")
+}
+
+/// The model with dimensions of some of its inputs that have one of these extents made symbols, its outputs of no declared shape.
+pub fn symbolic(model: &Model, extents: &BTreeSet<usize>, is_free: impl Fn(&str) -> bool) -> Model {
+    let mut proto = model.proto.clone();
+    let graph = proto.graph.as_mut().expect("a model has a graph");
+    for input in graph.input.iter_mut().filter(|input| is_free(input.name())) {
+        let Some(TypeValue::Tensor(tensor)) = input.r#type.as_mut().and_then(|ty| ty.value.as_mut()) else { continue };
+        for dim in tensor.shape.iter_mut().flat_map(|shape| &mut shape.dim) {
+            let Some(DimValue::Value(extent)) = dim.value else { continue };
+            if extents.contains(&(extent as usize)) {
+                *dim = DimensionProto { value: Some(DimValue::Param(symbol(extent as usize))), denotation: None };
+            }
+        }
+    }
+    for output in &mut graph.output {
+        if let Some(TypeValue::Tensor(tensor)) = output.r#type.as_mut().and_then(|ty| ty.value.as_mut()) {
+            tensor.shape = None;
+        }
+    }
+    graph.value_info.clear();
+    Model::from_bytes(proto.encode_to_vec()).expect("it was a model")
 }
 
 /// The inputs of one set of a test, by name. What is not stored goes evenly from 0 up to 1, as in onnx's own runner.

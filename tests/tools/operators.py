@@ -26,23 +26,28 @@ class Recorder:
 
         self.folder, self.runtime, self.index = folder, onnxruntime, []
 
-    def case(self, name, nodes, inputs, outputs, initializers=None, tolerance=1e-5, steps=0, opsets=None):
+    def case(self, name, nodes, inputs, outputs, initializers=None, tolerance=1e-5, steps=0, opsets=None, meaning=None, tensor=None):
+        """`meaning`: nodes that ONNX Runtime runs in place of those that it lacks. `tensor` makes a tensor of what is none."""
         opsets = {"": 17, "ai.onnx.ml": 3, "com.microsoft": 1, **(opsets or {})}
         nodes = nodes if isinstance(nodes, list) else [nodes]
         values = [helper.make_tensor_value_info(k, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape) for k, v in inputs.items()]
         constants = [numpy_helper.from_array(v, k) if isinstance(v, np.ndarray) else v for k, v in (initializers or {}).items()]
         results = [helper.make_empty_tensor_value_info(o) for o in outputs]
-        graph = helper.make_graph(nodes, name, values, results, constants)
         imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
-        model = helper.make_model(graph, opset_imports=imports, ir_version=10)
-        payload = model.SerializeToString()
+
+        def model_of(nodes):
+            graph = helper.make_graph(nodes, name, values, results, constants)
+            return helper.make_model(graph, opset_imports=imports, ir_version=10).SerializeToString()
+
+        payload = model_of(nodes)
         options = self.runtime.SessionOptions()
         options.graph_optimization_level = self.runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4
         try:
-            session = self.runtime.InferenceSession(payload, options, providers=["CPUExecutionProvider"])
-            found = session.run(outputs, inputs)
+            run = model_of(meaning) if meaning else payload
+            session = self.runtime.InferenceSession(run, options, providers=["CPUExecutionProvider"])
+            found = [x if tensor is None else tensor(x) for x in session.run(outputs, inputs)]
         except Exception as error:
             raise RuntimeError("case %s: %s" % (name, error)) from error
         arrays = {"in_" + k: v for k, v in inputs.items()}

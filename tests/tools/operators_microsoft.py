@@ -192,6 +192,20 @@ def quantized(r):
                        {"x": (rng.uniform(-1, 1, (2, 4, 3)) * reach).astype(F32)}, ["y"], given)
 
 
+def reduced(r):
+    """ONNX Runtime has no kernel of QLinearReduceMean; it is the mean of the numbers, quantized. A mean at a border may round elsewhere."""
+    rng = np.random.default_rng(7)
+    default = lambda operator, inputs, outputs, **attributes: node(operator, inputs, outputs, "", **attributes)
+    for dtype, zero in ((np.uint8, 128), (np.int8, 3)):
+        given = {"xs": scalar(0.03), "xz": scalar(zero, dtype), "ys": scalar(0.01), "yz": scalar(zero - 1, dtype)}
+        for name, attributes in (("all", {}), ("axes", {"axes": [1, -1]}), ("gone", {"axes": [-2], "keepdims": 0})):
+            meaning = [default("DequantizeLinear", ["x", "xs", "xz"], ["n"]), default("ReduceMean", ["n"], ["m"], **attributes),
+                       default("QuantizeLinear", ["m", "ys", "yz"], ["y"])]
+            r.case("q_linear_reduce_mean_%s_%s" % (name, np.dtype(dtype).name),
+                   node("QLinearReduceMean", ["x", "xs", "xz", "ys", "yz"], ["y"], **attributes), {"x": integers(rng, dtype, 2, 4, 5)}, ["y"],
+                   given, steps=1, meaning=meaning)
+
+
 def attention(r):
     rng = np.random.default_rng(5)
     heads, size, batch, length, hidden = 2, 4, 2, 5, 6
@@ -277,5 +291,6 @@ def record(recorder):
     fusions(recorder)
     products(recorder)
     quantized(recorder)
+    reduced(recorder)
     attention(recorder)
     recurrent(recorder)

@@ -283,6 +283,15 @@ def preparation(r):
            {"x": rows(rng, dtype=np.int64)}, ["y"])
 
 
+def maps(r):
+    """A list of maps from labels to scores is here the tensor of the scores, in the order of the labels."""
+    rng = np.random.default_rng(120)
+    for kind, labels in (("int64s", [7, -2, 4]), ("strings", ["hot", "cold", "warm"])):
+        scores = lambda found, labels=labels: np.array([[row[label] for label in labels] for row in found], dtype=np.float32)
+        r.case("zip_map_" + kind, node("ZipMap", ["x"], ["y"], **{"classlabels_" + kind: labels}), {"x": rows(rng, features=3)}, ["y"],
+               tensor=scores)
+
+
 def label_encoders(r):
     rng = np.random.default_rng(110)
     keys = {"int64s": [5, -3, 0, 2, 7], "floats": [0.5, -1.0, 0.0, float("nan"), 2.0]}
@@ -311,4 +320,5 @@ def record(recorder):
     linear_models(recorder)
     vector_machines(recorder)
     preparation(recorder)
+    maps(recorder)
     label_encoders(recorder)

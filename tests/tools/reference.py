@@ -6,7 +6,7 @@
 Reads CACHE/zoo (models and ranges of tests/data/zoo.json) and tests/data/models. Writes to CACHE/reference, for each model and
 set of seeded inputs, NAME-HASH-VERSION.SET.npz with `in_<name>` and `out_<name>`, and index.json: a list of {name, model
 (models/NAME.onnx in tests/data, or zoo/NAME.onnx in CACHE), sets (file names), test, spread, tolerance}. What was recorded for the
-same model, ranges, version of ONNX Runtime and of this script is kept.
+same model, ranges, kind, version of ONNX Runtime and of this script is kept.
 
 Models of 8 bits run as they are written, without ONNX Runtime's rewrites, which round at other places. Models of f16 run in f32;
 their results are rounded to f16 at the end. The spread is by how much the results with and without rewrites differ, as a part
@@ -134,13 +134,14 @@ def record(name, path, ranges, inputs_of_set, sets, folder, kind="f32"):
     """Runs one model on each set of inputs, unless that was recorded; returns the file names and the spread."""
     import onnxruntime
 
-    digest = hashlib.sha256(json.dumps(ranges, sort_keys=True).encode())
+    digest = hashlib.sha256(json.dumps([ranges, kind], sort_keys=True).encode())
     for source in (path, os.path.abspath(__file__)):
         with open(source, "rb") as file:
             digest.update(file.read())
     digest = digest.hexdigest()[:12]
     files = ["%s-%s-%s.%d.npz" % (name, digest, onnxruntime.__version__, s) for s in range(sets)]
-    spread_file = os.path.join(folder, "%s-%s-%s.spread.json" % (name, digest, onnxruntime.__version__))
+    # The spread is that of all sets together, so it is one for each number of sets.
+    spread_file = os.path.join(folder, "%s-%s-%s.spread%d.json" % (name, digest, onnxruntime.__version__, sets))
     if all(os.path.exists(os.path.join(folder, f)) for f in [*files, spread_file]):
         with open(spread_file) as file:
             return files, json.load(file)

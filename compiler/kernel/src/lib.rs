@@ -5,6 +5,7 @@
 pub mod build;
 pub mod interp;
 pub mod ir;
+pub mod mach;
 pub mod target;
 pub mod text;
 pub mod verify;

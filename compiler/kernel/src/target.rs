@@ -70,7 +70,7 @@ impl OpKind {
 }
 
 /// What a target states about a machine; the only way in which the rest of the compiler knows one.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Facts {
     /// Combinations that exist with more than one lane. One lane exists for everything.
     pub supported: BTreeSet<(OpKind, Lane, u8)>,
@@ -84,16 +84,17 @@ pub struct Facts {
     pub strict_alignment: bool,
     pub l1_bytes: usize,
     pub l2_bytes: usize,
+    /// Of the caches.
     pub line_bytes: usize,
-    /// Of whole vectors.
+    /// Vector instructions that the machine begins in a cycle: multiply-adds, loads, stores.
     pub fmas_per_cycle: u32,
     pub loads_per_cycle: u32,
     pub stores_per_cycle: u32,
-    /// Cycles from a multiply-add to the next that adds to its result.
+    /// Cycles from an operand of a multiply-add, the accumulator too, to its result.
     pub fma_latency: u32,
-    /// Whether instructions start in the order in which they stand.
+    /// Whether instructions begin in the order of the code.
     pub in_order: bool,
-    /// Whether a multiply-add takes one lane of a vector as a factor, so that four factors come by one load.
+    /// Whether a multiply-add takes one lane of a vector as a factor, so that a scalar factor need not be splat.
     pub lane_operand: bool,
 }
 
@@ -146,6 +147,9 @@ pub struct Code {
 
 pub trait Target: Sync {
     fn name(&self) -> &'static str;
+
+    /// Why it has no code for a CPU, if so; nothing else is asked then.
+    fn refuses(&self, cpu: &Cpu) -> Option<&'static str>;
 
     fn facts(&self, cpu: &Cpu) -> Facts;
 

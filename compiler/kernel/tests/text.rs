@@ -30,13 +30,7 @@ fn facts() -> Facts {
         strict_alignment: false,
         l1_bytes: 1 << 15,
         l2_bytes: 1 << 20,
-        line_bytes: 64,
-        fmas_per_cycle: 2,
-        loads_per_cycle: 2,
-        stores_per_cycle: 1,
-        fma_latency: 4,
-        in_order: false,
-        lane_operand: false,
+        ..Facts::default()
     }
 }
 

@@ -101,13 +101,7 @@ fn facts_bound_what_vectors_do() {
         strict_alignment: false,
         l1_bytes: 1 << 15,
         l2_bytes: 1 << 20,
-        line_bytes: 64,
-        fmas_per_cycle: 2,
-        loads_per_cycle: 2,
-        stores_per_cycle: 1,
-        fma_latency: 4,
-        in_order: false,
-        lane_operand: false,
+        ..Facts::default()
     };
     let vector = "v3 = const.f32x4 0\n";
     let fits = format!("{vector}v4 = add.f32x4 v3, v3\nv5 = cmp.lt.mask32x4 v3, v4\nv6 = select.f32x4 v5, v3, v4");

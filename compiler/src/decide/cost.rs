@@ -138,21 +138,14 @@ mod tests {
     /// A machine with vectors of 16 lanes and this many registers.
     fn facts(vector_registers: u32, fmas_per_cycle: u32) -> Facts {
         Facts {
-            supported: std::collections::BTreeSet::new(),
             vector_bytes: 64,
             vector_registers,
-            general_registers: 16,
-            fma: true,
-            strict_alignment: false,
             l1_bytes: 32 << 10,
             l2_bytes: 1 << 20,
-            line_bytes: 64,
             fmas_per_cycle,
             loads_per_cycle: 2,
-            stores_per_cycle: 1,
             fma_latency: 4,
-            in_order: false,
-            lane_operand: false,
+            ..Facts::default()
         }
     }
 

@@ -28,6 +28,8 @@ pub struct Builder {
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) graph: Graph,
+    /// Nodes that were taken into bodies.
+    taken: usize,
     /// Given to every value that is made.
     origin: Origin,
     error: Option<Error>,
@@ -210,6 +212,12 @@ impl Builder {
         let State { mut graph, symbolic, .. } = self.state.into_inner();
         symbolic.finish(&mut graph);
         graph
+    }
+
+    /// Number of nodes that are there; those of bodies were taken out.
+    pub fn live_count(&self) -> usize {
+        let state = self.state.borrow();
+        state.graph.nodes.len() - state.taken
     }
 
     /// Number of nodes so far, for those who want to know what an operator added.

@@ -196,6 +196,13 @@ pub enum BinaryFn {
     Le,
 }
 
+impl BinaryFn {
+    /// Whether it gives a `bool`, of operands of any dtype.
+    pub fn is_comparison(self) -> bool {
+        matches!(self, BinaryFn::Eq | BinaryFn::Lt | BinaryFn::Le)
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum ReduceFn {
     Sum,

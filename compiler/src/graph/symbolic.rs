@@ -279,9 +279,10 @@ impl Builder {
         }
         let x = || operands.first()?.elements();
         match op {
-            Op::Cast(dtype) if dtype.is_integer() => x(),
             Op::Cast(dtype) => self.exact(*dtype, x()?),
-            Op::Unary(UnaryFn::Neg) => Some(x()?.iter().map(|element| &Extent::default() - element).collect()),
+            Op::Unary(UnaryFn::Neg) => {
+                self.exact(operands[0].dtype(), x()?.iter().map(|element| &Extent::default() - element).collect())
+            }
             Op::Reshape(_) | Op::Transpose(_) | Op::Slice(_) | Op::Concat { .. } | Op::Broadcast(_) => moved(op, operands),
             Op::Gather { .. } => {
                 let indices = operands.get(1)?.constant()?;
@@ -295,7 +296,9 @@ impl Builder {
                 let divides = matches!(function, BinaryFn::Div | BinaryFn::Mod | BinaryFn::Rem);
                 let [a, b] = broadcast(operands)?.try_into().ok()?;
                 let elements = a.iter().zip(&b).map(|(a, b)| self.element(*function, a, b)).collect::<Option<_>>()?;
-                if dtype.is_float() { self.exact(dtype, elements).filter(|_| !divides) } else { Some(elements) }
+                // What a comparison gives is a bool.
+                let exact = if function.is_comparison() { Some(elements) } else { self.exact(dtype, elements) };
+                exact.filter(|_| !(dtype.is_float() && divides))
             }
             Op::Select => {
                 let [condition, then, otherwise] = broadcast(operands)?.try_into().ok()?;
@@ -311,18 +314,22 @@ impl Builder {
                     ReduceFn::Max => self.larger(&a, b),
                     ReduceFn::Min => self.smaller(&a, b),
                 });
-                Some(vec![total])
+                self.exact(operands[0].dtype(), vec![total])
             }
             _ => None,
         }
     }
 
-    /// Elements that a float holds without rounding.
+    /// Elements that a dtype holds as they are: integers do not wrap, floats do not round.
     fn exact(&self, dtype: DType, elements: Vec<Extent>) -> Option<Vec<Extent>> {
-        let greatest = greatest_exact(dtype)?;
+        let (least, greatest) = match dtype {
+            DType::Bool => (0, 1),
+            dtype if dtype.is_integer() => dtype.integer_range(),
+            dtype => greatest_exact(dtype).map(|greatest| (-i128::from(greatest), i128::from(greatest)))?,
+        };
         let fits = |element: &Extent| {
             let (low, high) = self.bounds(element);
-            -greatest <= low && high <= greatest
+            least <= i128::from(low) && i128::from(high) <= greatest
         };
         elements.iter().all(fits).then_some(elements)
     }
@@ -332,7 +339,8 @@ impl Builder {
         let truth = |holds: bool, fails: bool| {
             if holds { Some(Extent::from(1i64)) } else { fails.then(Extent::default) }
         };
-        let divide = || if self.bounds(a).0 >= 0 { self.quotient(a, b).ok() } else { None };
+        // By 0 an op gives 0.
+        let divide = || if self.bounds(a).0 >= 0 && self.bounds(b).0 >= 1 { self.quotient(a, b).ok() } else { None };
         match function {
             BinaryFn::Add => Some(a + b),
             BinaryFn::Sub => Some(a - b),

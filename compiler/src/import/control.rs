@@ -161,7 +161,8 @@ impl<'b> Importer<'b> {
                 carried.extend(stacked.into_iter().map(|stack| stack.slice_axis(0, 0, run)));
             }
             None if !stacked.is_empty() => {
-                let run = self.builder.count("rounds", rounds, limit, true);
+                // No more than the stacks have room for.
+                let run = self.builder.count("rounds", rounds, stacked[0].shape()[0], true);
                 carried.extend(stacked.into_iter().map(|stack| stack.limited_along(0, &run)));
             }
             None => {}
@@ -413,7 +414,7 @@ impl<'b> Importer<'b> {
 
     pub(super) fn begin_round(&mut self) -> Result<()> {
         self.rounds += 1;
-        let bounded = self.rounds <= MAX_ROUNDS && self.builder.node_count() <= MAX_NODES;
+        let bounded = self.rounds <= MAX_ROUNDS && self.builder.live_count() <= MAX_NODES;
         ensure!(bounded, "the loop is too long to be written out");
         Ok(())
     }

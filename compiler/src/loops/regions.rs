@@ -32,6 +32,18 @@ impl Program {
         path
     }
 
+    /// Whether two regions stand in different branches of one condition.
+    pub fn are_sides(&self, a: Option<RegionId>, b: Option<RegionId>) -> bool {
+        let (a, b) = (self.region_path(a), self.region_path(b));
+        let sides = |&a: &RegionId, &b: &RegionId| match (self.regions[a].kind, self.regions[b].kind) {
+            (RegionKind::Branch { cond: x, taken: s }, RegionKind::Branch { cond: y, taken: t }) => {
+                x == y && s != t && self.regions[a].parent == self.regions[b].parent
+            }
+            _ => false,
+        };
+        a.iter().any(|a| b.iter().any(|b| sides(a, b)))
+    }
+
     /// The kernels as they stand in regions. A region without kernels is left out.
     pub fn items(&self) -> Vec<Item> {
         let mut open: Vec<(Option<RegionId>, Vec<Item>)> = vec![(None, Vec::new())];

@@ -60,7 +60,7 @@ pub struct OpDef {
     /// and those of opset 6 that differ in how operands broadcast.
     pub since: &'static [i64],
     /// Inputs whose values determine the shape of a result, or the form of the computation: they must be known when the model
-    /// is compiled.
+    /// is compiled, or, where the formula asks for [`NodeContext::extents`], be extents of a run or have bounds that the user gives.
     pub shape_inputs: &'static [usize],
     pub build: Build,
 }

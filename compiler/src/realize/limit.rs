@@ -13,10 +13,8 @@ use crate::loops::{AxisId, AxisKind, AxisMode, Buffer, BufferId, Expr, ExprId, K
 pub fn apply(program: &mut Program, fusions: &[Fusion]) {
     let mut needed = program.needed.clone();
     for fusion in fusions {
-        // Whoever needs the one buffer reads the other.
-        if let Fusion::Redirect { from, to } = fusion
-            && needed.get(from) != needed.get(to)
-        {
+        // Whoever needs the one buffer reads the other, where the same elements lie at other indices.
+        if let Fusion::Redirect { to, .. } = fusion {
             needed.remove(to);
         }
     }

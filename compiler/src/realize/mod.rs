@@ -4,7 +4,7 @@ pub mod fuse;
 mod limit;
 pub mod schedule;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use mcc_support::{EntityMap, Result, bail, ensure};
 
@@ -59,6 +59,8 @@ fn realize_with(program: &Program, decisions: &Decisions, keep: bool, weights: &
 /// The kernels in the order named.
 fn ordered(mut program: Program, order: &[String]) -> Result<Program> {
     ensure!(order.len() == program.kernels.len(), "the order names {} of {} kernels", order.len(), program.kernels.len());
+    let latches: Vec<(Option<RegionId>, String)> =
+        program.kernels.iter().filter(|kernel| kernel.latch).map(|kernel| (kernel.region, kernel.name.clone())).collect();
     let mut kernels: BTreeMap<String, Kernel> =
         std::mem::take(&mut program.kernels).into_iter().map(|kernel| (kernel.name.clone(), kernel)).collect();
     // Kernels that write each buffer and have yet to run.
@@ -68,7 +70,15 @@ fn ordered(mut program: Program, order: &[String]) -> Result<Program> {
     for kernel in kernels.values() {
         sites::accesses(kernel).1.into_iter().for_each(|buffer| writers[buffer].push(kernel.name.clone()));
     }
-    let mut written: BTreeSet<(BufferId, Option<RegionId>)> = BTreeSet::new();
+    // They write what those before them read.
+    let named = order.iter().filter(|name| regions.get(*name).is_some_and(|&(_, latch)| latch));
+    let mut by_region: BTreeMap<Option<RegionId>, Vec<&String>> = BTreeMap::new();
+    named.for_each(|name| by_region.entry(regions[name].0).or_default().push(name));
+    let in_order =
+        |region: &Option<RegionId>| latches.iter().filter(|(of, _)| of == region).map(|(_, name)| name).collect::<Vec<_>>();
+    if let Some((_, named)) = by_region.iter().find(|(region, named)| in_order(region) != **named) {
+        bail!("the order runs the last kernels of a loop, {named:?}, in another order than they end its rounds in");
+    }
     for name in order {
         let Some(kernel) = kernels.remove(name) else { bail!("the order names kernel '{name}' twice, or it is not there") };
         let (reads, writes) = sites::accesses(&kernel);
@@ -89,13 +99,14 @@ fn ordered(mut program: Program, order: &[String]) -> Result<Program> {
         if let Some(early) = writes.iter().find(|&&buffer| ordered(buffer) && writers[buffer].iter().any(surrounds)) {
             bail!("the order runs kernel '{name}' before '{}' is written around its region", program.buffers[*early].name);
         }
-        // What the region itself wrote is there; the other side of a branch writes it, too.
-        let own = |buffer: &BufferId| kernel.region.is_some() && written.contains(&(*buffer, kernel.region));
-        let missing = |&buffer: &BufferId| !own(&buffer) && writers[buffer].iter().any(comes_later);
+        // The other side of a branch writes it, too.
+        let missing = |&buffer: &BufferId| {
+            let waits = |writer: &&String| comes_later(writer) && !program.are_sides(kernel.region, regions[*writer].0);
+            writers[buffer].iter().any(|writer| waits(&writer))
+        };
         if let Some(early) = reads.into_iter().chain(conditions).find(missing) {
             bail!("the order runs kernel '{name}' before what it reads, '{}', is written", program.buffers[early].name);
         }
-        written.extend(writes.into_iter().map(|buffer| (buffer, kernel.region)));
         program.kernels.push(kernel);
     }
     regions::verify(&program).map_err(|error| error.context("in the order of kernels"))?;

@@ -116,3 +116,71 @@ fn decisions_about_what_is_not_there_are_refused() {
         assert!(error.contains(expected), "wanted '{expected}', found '{error}'");
     }
 }
+
+/// A loop that doubles a value and joins halves, and a branch.
+const REGIONS: &str = r#"program "regions" {
+  buffer @x : f32[2] input 0
+  buffer @c : bool[] input 1
+  buffer @y : f32[4] output 0
+  buffer @z : f32[2] output 1
+  buffer @round : i64[] shared
+  buffer @go : bool[] shared
+  buffer @v : f32[2] shared
+  buffer @w : f32[2] shared
+  buffer @j : f32[4] temporary
+  buffer @k : f32[4] shared
+  buffer @r : f32[2] shared
+  input "x" @x
+  input "c" @c
+  output "y" @y
+  output "z" @z
+  kernel @k0_round () { @round[] = 0 }
+  kernel @k1_go () { @go[] = true }
+  kernel @k2_carry (i: spatial 2) { for i { @v[i] = @x[i] } }
+  while @go {
+    kernel @k3_add (i: spatial 2) { for i { @w[i] = @v[i] + @v[i] } }
+    kernel @k4_concat (i: spatial 2) { for i { @j[i] = @v[i] } }
+    kernel @k5_concat (i: spatial 2) { for i { @j[i + 2] = @w[i] } }
+    kernel @k6_neg (i: spatial 4) { for i { @k[i] = neg(@j[i]) } }
+    latch kernel @k7_go () { @go[] = lt(@round[] + 1, 3) }
+    latch kernel @k8_carry (i: spatial 2) { for i { @v[i] = @w[i] } }
+    latch kernel @k9_round () { @round[] = @round[] + 1 }
+  }
+  if @c {
+    kernel @ka_copy (i: spatial 2) { for i { @r[i] = @v[i] } }
+    kernel @kb_add (i: spatial 2) { for i { @z[i] = @r[i] + @r[i] } }
+  }
+  unless @c {
+    kernel @kc_copy (i: spatial 2) { for i { @r[i] = neg(@v[i]) } }
+    kernel @kd_copy (i: spatial 2) { for i { @z[i] = @r[i] } }
+  }
+  kernel @ke_copy (i: spatial 4) { for i { @y[i] = @k[i] } }
+}
+"#;
+
+#[test]
+fn orders_that_would_change_what_loops_compute_are_refused() {
+    let program = parse(REGIONS).unwrap();
+    crate::loops::verify::verify(&program).unwrap();
+    let good: Vec<&str> = program.kernels.iter().map(|kernel| kernel.name.as_str()).collect();
+    realize(&program, &in_order(Vec::new(), &good)).unwrap();
+    let swapped = |a: &str, b: &str| {
+        let place = |name: &str| good.iter().position(|other| *other == name).expect("a kernel");
+        let mut order = good.clone();
+        order.swap(place(a), place(b));
+        order
+    };
+    for (a, b, expected) in [
+        ("k7_go", "k9_round", "in another order"),
+        ("k7_go", "k8_carry", "in another order"),
+        ("k5_concat", "k6_neg", "'k6_neg' before what it reads, 'j', is written"),
+        ("k6_neg", "k7_go", "behind the latches"),
+        ("ka_copy", "kb_add", "'kb_add' before what it reads, 'r', is written"),
+        ("k2_carry", "k3_add", "'k3_add' before what it reads, 'v', is written"),
+        ("ka_copy", "kc_copy", "'kb_add' before what it reads, 'r', is written"),
+        ("k9_round", "ke_copy", "stand apart"),
+    ] {
+        let error = realize(&program, &in_order(Vec::new(), &swapped(a, b))).expect_err(a).to_string();
+        assert!(error.contains(expected), "{a} and {b}: wanted '{expected}', found '{error}'");
+    }
+}

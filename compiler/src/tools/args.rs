@@ -67,9 +67,9 @@ pub enum Command {
     /// Name everything that stops a model from being compiled
     Check(CheckArgs),
     /// Compare the values inside of a model, layer by layer, with what they should be
-    Diff(DiffArgs),
+    Diff(CompareArgs),
     /// Find the rewrite, fusion, layout or schedule step that makes a result wrong
-    Bisect(BisectArgs),
+    Bisect(CompareArgs),
     /// Run passes on a graph in its text form and print the result
     Opt(OptArgs),
     /// List the operators that can be compiled
@@ -216,31 +216,14 @@ pub enum Format {
     Json,
 }
 
-#[derive(Args, Debug)]
-pub struct DiffArgs {
-    /// The model
-    #[arg(value_name = "MODEL.onnx")]
-    pub model: PathBuf,
-    #[command(flatten)]
-    pub build: BuildArgs,
-    #[command(flatten)]
-    pub compare: CompareArgs,
-}
-
-#[derive(Args, Debug)]
-pub struct BisectArgs {
-    /// The model
-    #[arg(value_name = "MODEL.onnx")]
-    pub model: PathBuf,
-    #[command(flatten)]
-    pub build: BuildArgs,
-    #[command(flatten)]
-    pub compare: CompareArgs,
-}
-
-/// What results are compared with, and where.
+/// A model, what its results are compared with, and where.
 #[derive(Args, Debug)]
 pub struct CompareArgs {
+    /// The model
+    #[arg(value_name = "MODEL.onnx")]
+    pub model: PathBuf,
+    #[command(flatten)]
+    pub build: BuildArgs,
     /// The value of an input, or an archive with those of all inputs; inputs without one are random
     #[arg(long, short, value_name = "INPUT=FILE.npy|FILE.npz")]
     pub input: Vec<String>,

@@ -8,7 +8,7 @@ use mcc_support::{Error, Result, Tensor, ensure};
 
 use crate::driver::{self, Options, Silent, Stage};
 
-use super::args::{BisectArgs, Level};
+use super::args::{CompareArgs, Level};
 use super::compare::wrong;
 use super::{inputs, print, run};
 
@@ -26,22 +26,22 @@ pub enum Verdict {
     Guilty { number: u64, steps: u64, line: String, how: String },
 }
 
-pub fn bisect(args: &BisectArgs) -> Result<ExitCode> {
+pub fn bisect(args: &CompareArgs) -> Result<ExitCode> {
     let mut options = args.build.options(&args.model, "host")?;
     ensure!(options.fuel.is_none(), "bisect chooses the fuel itself");
     ensure!(options.decisions.is_empty(), "bisect makes its own decisions");
-    let given = inputs::from_arguments(&args.compare.input)?;
+    let given = inputs::from_arguments(&args.input)?;
     inputs::fix_shapes(&given, &mut options);
     let plain = driver::compile(&Options { fuel: Some(0), stop_after: Some(Stage::Passes), ..options.clone() }, &mut Silent)?;
     let specialization = inputs::specialization(&plain, &given)?;
-    let tensors = inputs::complete(specialization, given, args.compare.seed)?;
+    let tensors = inputs::complete(specialization, given, args.seed)?;
     let names: Vec<String> = specialization.graph().tensor_outputs().iter().map(|(name, _)| name.clone()).collect();
-    let reference = match &args.compare.against {
+    let reference = match &args.against {
         Some(path) => named(&names, crate::npy::read_archive(path)?.into_iter().collect())?,
         None => run::outputs(&plain, specialization, Level::Graph, &tensors)?,
     };
-    let mut build = |options: &Options| build(options, args.compare.at, &tensors);
-    let verdict = search(&options, &mut build, |outputs| wrong(&names, outputs, &reference, args.compare.tolerance))?;
+    let mut build = |options: &Options| build(options, args.at, &tensors);
+    let verdict = search(&options, &mut build, |outputs| wrong(&names, outputs, &reference, args.tolerance))?;
     let model = args.model.display();
     let text = match &verdict {
         Verdict::Right { steps } => format!("{model}: right before and after all {steps} steps\n"),

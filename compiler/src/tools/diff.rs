@@ -14,7 +14,7 @@ use crate::graph;
 use crate::loops::{self, Program, Role, sites};
 use crate::plan::{Place, pack};
 
-use super::args::{DiffArgs, Level};
+use super::args::{CompareArgs, Level};
 use super::compare::{Difference, wrong};
 use super::exec::{Executable, finished};
 use super::{inputs, interpret, print, run};
@@ -52,33 +52,32 @@ impl Row {
     }
 }
 
-pub fn diff(args: &DiffArgs) -> Result<ExitCode> {
-    let compare = &args.compare;
+pub fn diff(args: &CompareArgs) -> Result<ExitCode> {
     let mut options = args.build.options(&args.model, "host")?;
-    let given = inputs::from_arguments(&compare.input)?;
+    let given = inputs::from_arguments(&args.input)?;
     inputs::fix_shapes(&given, &mut options);
     let plain = driver::compile(&Options { stop_after: Some(Stage::Import), ..options.clone() }, &mut Silent)?;
     let imported = inputs::specialization(&plain, &given)?;
     ensure!(imported.graph().tensor_inputs().len() == imported.graph().inputs.len(), "diff needs shapes that are fixed");
-    let tensors = inputs::complete(imported, given, compare.seed)?;
-    let reference = match &compare.against {
+    let tensors = inputs::complete(imported, given, args.seed)?;
+    let reference = match &args.against {
         Some(path) => crate::npy::read_archive(path)?.into_iter().map(unprefixed).collect(),
         None => of_graph(imported, &tensors)?,
     };
-    let options = Options { keep_values: true, stop_after: run::last_stage(compare.at), ..options };
+    let options = Options { keep_values: true, stop_after: run::last_stage(args.at), ..options };
     let compilation = driver::compile(&options, &mut Silent)?;
     let index = plain.specializations().iter().position(|one| std::ptr::eq(one, imported)).expect("one of them");
     let specialization = &compilation.specializations()[index];
-    let found = values(&compilation, specialization, compare.at, &tensors)?;
+    let found = values(&compilation, specialization, args.at, &tensors)?;
     let rows = rows(specialization, &reference, &found);
     let compared = rows.iter().filter(|row| row.is_compared()).count();
     ensure!(compared > 0, "the reference has no value that the model has at this level");
-    let mut text = table(&rows, compare.tolerance);
+    let mut text = table(&rows, args.tolerance);
     text += &format!("{compared} of {} values of the model are compared\n", rows.len());
-    let first = rows.iter().find(|row| row.is_wrong(compare.tolerance));
+    let first = rows.iter().find(|row| row.is_wrong(args.tolerance));
     let shared = match first {
         Some(_) => None,
-        None => in_less_memory(&options, specialization, compare.at, &tensors, &reference, compare.tolerance)?,
+        None => in_less_memory(&options, specialization, args.at, &tensors, &reference, args.tolerance)?,
     };
     text += &match (first, &shared) {
         (Some(row), _) => {

@@ -51,7 +51,8 @@ pub(crate) fn facts(cpu: &Cpu) -> Facts {
         loads_per_cycle: 2,
         stores_per_cycle: 1,
         fma_latency: 4,
-        in_order: false,
-        lane_operand: false,
+        in_order: cpu.arch == Arch::Aarch64 && ["cortex-a53", "cortex-a55"].contains(&cpu.name.as_str()),
+        // Cranelift recognizes a splat lane as such a factor only on aarch64.
+        lane_operand: !is_x86,
     }
 }

@@ -28,6 +28,10 @@ impl Target for Portable {
         "portable"
     }
 
+    fn refuses(&self, _: &Cpu) -> Option<&'static str> {
+        None
+    }
+
     fn facts(&self, cpu: &Cpu) -> Facts {
         facts::facts(cpu)
     }

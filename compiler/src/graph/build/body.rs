@@ -57,18 +57,20 @@ impl Builder {
         let bounded = self.limit(limit, initial, &counters, &mut body);
         let mut plan = LoopPlan { changed: Vec::new(), counters, limit: bounded };
         plan.changed = (0..initial.len()).filter(|at| !plan.counters.contains_key(at)).collect();
-        let mut built = self.build_body(initial, &plan, &mut body)?;
-        // What no round changes is not carried: the body reads it as it is.
-        while built.moving != plan.changed {
-            // Where something does not count, the bound that counters gave is none.
-            let counters = plan.counters.len();
-            plan.counters.retain(|at, _| !built.moving.contains(at));
-            if plan.counters.len() < counters {
+        let built = loop {
+            let built = self.build_body(initial, &plan, &mut body)?;
+            if !built.no_counters.is_empty() {
+                // What was seen with a wrong counter is void, as is the bound that counters gave.
+                plan.counters.retain(|at, _| !built.no_counters.contains(at));
+                plan.changed = (0..initial.len()).filter(|at| !plan.counters.contains_key(at)).collect();
                 plan.limit = limit;
+            } else if built.moving != plan.changed {
+                // What no round changes is not carried: the body reads it as it is.
+                plan.changed = built.moving;
+            } else {
+                break built;
             }
-            plan.changed.clone_from(&built.moving);
-            built = self.build_body(initial, &plan, &mut body)?;
-        }
+        };
         self.close_loop(rounds, go, initial, &plan, built)
     }
 
@@ -102,9 +104,8 @@ impl Builder {
         let results = results?;
         ensure!(!checked, "a size that a loop finds in its rounds is not known to be in bounds");
         let moves = |(&at, wire): (&usize, &Wire<'b>)| (results.next[at].value != wire.value).then_some(at);
-        let mut moving: Vec<usize> = plan.changed.iter().zip(&carried).filter_map(moves).chain(no_counters).collect();
-        moving.sort_unstable();
-        Ok(Built { round, carried, nodes, results, moving })
+        let moving = plan.changed.iter().zip(&carried).filter_map(moves).collect();
+        Ok(Built { round, carried, nodes, results, moving, no_counters })
     }
 
     /// Takes what was built into a node.
@@ -159,38 +160,46 @@ impl Builder {
         counters: &Counters,
         body: &mut impl FnMut(Wire<'b>, &[Wire<'b>]) -> Result<Round<'b>>,
     ) -> usize {
-        if counters.values().all(|&step| step == 0) {
+        if limit < 2 || counters.values().all(|&step| step == 0) {
             return limit;
         }
         let mark = self.node_count();
-        let mut is_last = |round: usize| -> Option<bool> {
+        // What the condition of a round is, with the counters' values or without.
+        let mut goes_on = |round: usize, counts: bool| -> Option<bool> {
             let round = self.constant(Tensor::scalar(round as i64));
             let value = |(at, wire): (usize, &Wire<'b>)| match counters.get(&at) {
-                Some(&step) => counted(*wire, round, step),
-                None => self.with_axes(self.define(wire.ty(), Def::Input), wire.axes()),
+                Some(&step) if counts => counted(*wire, round, step),
+                _ => self.with_axes(self.define(wire.ty(), Def::Input), wire.axes()),
             };
             let values: Vec<Wire<'b>> = initial.iter().enumerate().map(value).collect();
             let built = body(round, &values);
             let built = built.ok().filter(|_| self.check().is_ok())?;
-            built.go.constant().map(|go| go.number(0).as_i64() == 0)
+            built.go.constant().map(|go| go.number(0).as_i64() != 0)
         };
-        let found = (|| {
+        let mut search = || {
+            if goes_on(1, false).is_some() {
+                return None;
+            }
             let mut last = 1;
-            while !is_last(last)? {
+            while goes_on(last, true)? {
                 last = Some(2 * last).filter(|&last| last < limit.min(1 << 20))?;
             }
-            let mut goes_on = last / 2;
-            while last - goes_on > 1 {
-                let middle = goes_on.midpoint(last);
-                if is_last(middle)? { last = middle } else { goes_on = middle }
+            let mut before = last / 2;
+            while last - before > 1 {
+                let middle = before.midpoint(last);
+                if goes_on(middle, true)? { before = middle } else { last = middle }
             }
             Some(last + 1)
-        })();
+        };
+        let found = search();
+        // A mistake in a body that is not taken is none.
+        let _ = self.check();
         self.take_nodes(mark);
-        found.unwrap_or(limit)
+        found.map_or(limit, |found| found.min(limit))
     }
 
-    /// What a loop carries that seems to grow by the same number in each round, which may be 0: that number by place. It is seen in the first two.
+    /// What a loop carries that seems to grow by the same number in each round, which may be 0: that number by place. It is seen
+    /// in the first two.
     fn counters<'b>(
         &'b self,
         initial: &[Wire<'b>],
@@ -312,6 +321,7 @@ impl Builder {
             let nodes = &mut self.state.borrow_mut().graph.nodes;
             (mark..nodes.len()).map(|at| NodeId(at as u32)).filter_map(|id| nodes[id].take()).collect()
         };
+        self.state.borrow_mut().taken += nodes.len();
         let checked = self.forget_wires(&nodes.iter().flat_map(|node| &node.results).copied().collect());
         (nodes, checked)
     }
@@ -398,8 +408,10 @@ struct Built<'b> {
     carried: Vec<Wire<'b>>,
     nodes: Nodes,
     results: Round<'b>,
-    /// Places of what rounds do change.
+    /// Places among [`LoopPlan::changed`] of what rounds do change, as far as all counters count.
     moving: Vec<usize>,
+    /// Places of counters that do not count.
+    no_counters: Vec<usize>,
 }
 
 /// What a counter is in a round.
@@ -408,7 +420,7 @@ fn counted<'b>(initial: Wire<'b>, round: Wire<'b>, step: i64) -> Wire<'b> {
         return initial;
     }
     let first = initial.cast(DType::I64).reshape(Shape::scalar());
-    (first + round * step as f64).reshape(initial.shape()).cast(initial.dtype())
+    (first + round * round.builder().constant(Tensor::scalar(step))).reshape(initial.shape()).cast(initial.dtype())
 }
 
 fn is_false(wire: Wire<'_>) -> bool {

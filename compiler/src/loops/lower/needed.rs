@@ -258,7 +258,11 @@ fn index_axis(graph: &Graph, value: ValueId) -> Option<usize> {
         Def::Input => None,
         Def::Node { node, .. } => match &graph.node(*node).op {
             Op::Iota { axis, .. } => Some(*axis),
-            Op::Cast(dtype) if dtype.is_integer() => index_axis(graph, graph.node(*node).operands[0]),
+            Op::Cast(dtype) if dtype.is_integer() => {
+                let x = graph.node(*node).operands[0];
+                let last = graph.ty(x).shape.iter().copied().max().unwrap_or(0) as i128;
+                index_axis(graph, x).filter(|_| last <= dtype.integer_range().1)
+            }
             _ => None,
         },
     }
@@ -271,8 +275,16 @@ fn constant_index(tensor: &Tensor) -> Option<usize> {
     (is_index && tensor.dtype().is_integer()).then_some(axis)
 }
 
-/// The value of a scalar, where it depends on one extent that a run is told.
+/// The value of a scalar, where it depends on one extent that a run is told, and no dtype on the way wraps.
 fn told(graph: &Graph, value: ValueId) -> Option<Limit> {
+    let limit = told_by_node(graph, value)?;
+    let dim = &graph.lengths.dims[limit.input - graph.tensor_inputs().len()];
+    let at = |dim: usize| (i128::from(limit.mul) * dim as i128 + i128::from(limit.add)).div_euclid(i128::from(limit.div));
+    let (least, greatest) = graph.ty(value).dtype.integer_range();
+    [dim.min, dim.max].into_iter().map(at).all(|end| least <= end && end <= greatest).then_some(limit)
+}
+
+fn told_by_node(graph: &Graph, value: ValueId) -> Option<Limit> {
     if graph.ty(value).shape.count() != 1 {
         return None;
     }

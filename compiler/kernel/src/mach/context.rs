@@ -1,0 +1,189 @@
+//! What a target sees of the kernel while it selects instructions.
+
+use mcc_support::{EntityMap, bug};
+use regalloc2::{Operand, PRegSet, RegClass, VReg as Reg};
+
+use super::analysis::{Analysis, Def, has_effect, writes_memory};
+use super::program::Kind;
+use crate::ir::{Kernel, Op, Type, VReg};
+
+/// An instruction of the group that is being selected.
+#[derive(Debug)]
+pub(super) struct Pushed<I> {
+    pub kind: Kind<I>,
+    pub operands: Vec<Operand>,
+    pub clobbers: PRegSet,
+}
+
+/// A constant that a register is to hold from somewhere before the present instruction.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    pub reg: Reg,
+    pub ty: Type,
+    pub bits: u64,
+}
+
+/// Constants that are kept in registers in a stretch of code: a loop, or some instructions in a row.
+#[derive(Default, Debug)]
+pub(super) struct Held {
+    pub constants: Vec<Wanted>,
+    /// Nodes since one of them was asked for.
+    pub idle: u32,
+}
+
+/// Kernels are gone through from their end to their beginning, so that a register is asked for before it is defined: what nobody
+/// asks for is not computed, and an instruction may take over what only it needs ([`sinkable`](Self::sinkable)).
+#[derive(Debug)]
+pub struct Context<'k, I> {
+    pub kernel: &'k Kernel,
+    pub(super) analysis: Analysis<'k>,
+    class: fn(Type) -> RegClass,
+    is_cheap: fn(Type, u64) -> bool,
+    pub(super) regs: EntityMap<VReg, Option<Reg>>,
+    pub(super) reg_count: usize,
+    pub(super) group: Vec<Pushed<I>>,
+    /// Constants to be made directly before the present group.
+    pub(super) wanted: Vec<Wanted>,
+    /// Constants of the block that is open, and of the inner loop that is open if one is.
+    pub(super) block_constants: Held,
+    pub(super) loop_constants: Option<Held>,
+    pub(super) depth: u32,
+    pub(super) epoch: u32,
+}
+
+impl<'k, I> Context<'k, I> {
+    pub(super) fn new(
+        kernel: &'k Kernel,
+        analysis: Analysis<'k>,
+        class: fn(Type) -> RegClass,
+        is_cheap: fn(Type, u64) -> bool,
+    ) -> Self {
+        let epoch = analysis.epochs;
+        Self {
+            kernel,
+            analysis,
+            class,
+            is_cheap,
+            regs: EntityMap::filled(kernel.types.len(), None),
+            reg_count: 0,
+            group: Vec::new(),
+            wanted: Vec::new(),
+            block_constants: Held::default(),
+            loop_constants: None,
+            depth: 0,
+            epoch,
+        }
+    }
+
+    pub fn ty(&self, reg: VReg) -> Type {
+        self.kernel.types[reg]
+    }
+
+    /// A machine register that nothing else has.
+    pub fn fresh(&mut self, class: RegClass) -> Reg {
+        self.reg_count += 1;
+        Reg::new(self.reg_count - 1, class)
+    }
+
+    pub fn class_of(&self, ty: Type) -> RegClass {
+        (self.class)(ty)
+    }
+
+    /// The machine register in which the value will be at the present instruction.
+    pub fn reg(&mut self, value: VReg) -> Reg {
+        if let Some(bits) = self.constant(value) {
+            return self.constant_reg(self.ty(value), bits);
+        }
+        if let Some(reg) = self.regs[value] {
+            return reg;
+        }
+        let reg = self.fresh((self.class)(self.ty(value)));
+        self.regs[value] = Some(reg);
+        reg
+    }
+
+    /// A machine register that holds a constant at the present instruction.
+    pub fn constant_reg(&mut self, ty: Type, bits: u64) -> Reg {
+        if (self.is_cheap)(ty, bits) {
+            let reg = self.fresh((self.class)(ty));
+            self.wanted.push(Wanted { reg, ty, bits });
+            return reg;
+        }
+        let held = self.loop_constants.as_mut().unwrap_or(&mut self.block_constants);
+        held.idle = 0;
+        if let Some(known) = held.constants.iter().find(|known| known.ty == ty && known.bits == bits) {
+            return known.reg;
+        }
+        let reg = Reg::new(self.reg_count, (self.class)(ty));
+        self.reg_count += 1;
+        held.constants.push(Wanted { reg, ty, bits });
+        reg
+    }
+
+    /// How many different constants the inner loop that is open keeps in registers of this class so far.
+    pub fn held_constants(&self, class: RegClass) -> usize {
+        let held = self.loop_constants.as_ref().unwrap_or(&self.block_constants);
+        held.constants.iter().filter(|wanted| wanted.reg.class() == class).count()
+    }
+
+    /// Whether an inner loop is open.
+    pub fn in_inner_loop(&self) -> bool {
+        self.loop_constants.is_some()
+    }
+
+    /// The bits in every lane of a constant.
+    pub fn constant(&self, value: VReg) -> Option<u64> {
+        match self.analysis.defs[value] {
+            Def::Inst { op: Op::Const(bits), .. } => Some(*bits),
+            _ => None,
+        }
+    }
+
+    /// The instruction that defines a value, if one does.
+    pub fn def(&self, value: VReg) -> Option<(&'k Op, &'k [VReg])> {
+        match self.analysis.defs[value] {
+            Def::Inst { op, args, .. } => Some((op, args)),
+            _ => None,
+        }
+    }
+
+    /// How often a value is used by what is needed; what regions carry and give counts.
+    pub fn uses(&self, value: VReg) -> u32 {
+        self.analysis.uses[value]
+    }
+
+    /// The instruction that defines a value which nothing but the present instruction uses, if it may as well be computed here: it
+    /// is in the same loop, and, if it loads, memory is the same. Who takes it must not ask for the value's register.
+    pub fn sinkable(&self, value: VReg) -> Option<(&'k Op, &'k [VReg])> {
+        let Def::Inst { op, args, depth, epoch } = self.analysis.defs[value] else { return None };
+        let is_load = matches!(op, Op::Load { .. } | Op::LoadPtr(_));
+        let stays = has_effect(op) || writes_memory(op) || is_load && epoch != self.epoch;
+        let fits = self.analysis.uses[value] == 1 && self.regs[value].is_none() && depth == self.depth && !stays;
+        fits.then_some((op, args))
+    }
+
+    /// Appends to the instructions of the present node.
+    pub fn push(&mut self, inst: I, operands: &[Operand]) {
+        self.push_clobbering(inst, operands, PRegSet::empty());
+    }
+
+    /// Likewise, with physical registers that the instruction destroys beside its operands.
+    pub fn push_clobbering(&mut self, inst: I, operands: &[Operand], clobbers: PRegSet) {
+        self.group.push(Pushed { kind: Kind::Plain(inst), operands: operands.to_vec(), clobbers });
+    }
+
+    /// Ends the block: a jump to the first of the two successors where the instruction says so.
+    pub fn push_branch(&mut self, inst: I, operands: &[Operand]) {
+        self.group.push(Pushed { kind: Kind::Branch(inst), operands: operands.to_vec(), clobbers: PRegSet::empty() });
+    }
+
+    /// Ends the function; the operands are what it returns.
+    pub fn push_return(&mut self, operands: &[Operand]) {
+        self.group.push(Pushed { kind: Kind::Return, operands: operands.to_vec(), clobbers: PRegSet::empty() });
+    }
+
+    /// A fault of the target or of what gave it this kernel.
+    pub fn unsupported(&self, op: &Op) -> ! {
+        bug!("kernel {}: the target was given {op:?}, which it lacks", self.kernel.name)
+    }
+}
