@@ -45,6 +45,16 @@ def machine():
     return {"arch": platform.machine(), "features": [f for f in known if f in features]}
 
 
+def commit():
+    return subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+
+
+def write(line):
+    """Appends a line to the results."""
+    with open(f"{HERE}/results.jsonl", "a") as results:
+        results.write(json.dumps(line) + "\n")
+
+
 def version(engine):
     package = {"ort": "onnxruntime", "openvino": "openvino"}[engine]
     return f"{package} {importlib.metadata.version(package)}"
@@ -58,7 +68,6 @@ def main():
     ap.add_argument("--rounds", default="8")
     a = ap.parse_args()
     ours = f"{a.mcc} bench {{model}} --worker --inputs {{inputs}} --threads {{threads}}"
-    commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
     for name in a.names:
         with tempfile.NamedTemporaryFile(suffix=".json") as out:
             command = [sys.executable, f"{HERE}/versus.py", model(name), "--spec", f"{ROOT}/tests/data/zoo.json", "--engines", a.engines,
@@ -71,11 +80,10 @@ def main():
             print(f"{name}: mcc did not run", file=sys.stderr)
             continue
         peers = {r["engine"]: {"median_ms": round(r["median_ms"], 4), "time_over_ours": round(r["time_over_ours"], 3)} for r in rows[:-1]}
-        line = {"model": name, "commit": commit, "machine": machine(), "peers": [version(e) for e in peers], "threads": 1,
+        line = {"model": name, "commit": commit(), "machine": machine(), "peers": [version(e) for e in peers], "threads": 1,
                 "ours_ms": round(rows[-1]["median_ms"], 4), **peers}
         print(json.dumps(line), flush=True)
-        with open(f"{HERE}/results.jsonl", "a") as results:
-            results.write(json.dumps(line) + "\n")
+        write(line)
 
 
 if __name__ == "__main__":

@@ -187,7 +187,8 @@ pub struct BenchArgs {
     /// How long to measure, in seconds
     #[arg(long, default_value_t = 2.0)]
     pub seconds: f64,
-    /// Answer lines `run SECONDS` on the standard input with the nanoseconds of every run, as a JSON list, until `quit`
+    /// Answer lines on the standard input until `quit`: `run SECONDS` with the nanoseconds of every run, as a JSON list, and
+    /// `rates LEVEL…` with what this machine can do, of these levels of its memory (L1, L2, L3, memory)
     #[arg(long)]
     pub worker: bool,
     /// A folder with index.json, a list of {name, file} for the inputs, and these .npy files [default: random inputs]

@@ -12,6 +12,7 @@ mod inputs;
 pub mod interpret;
 mod lists;
 mod opt;
+mod rates;
 mod report;
 mod run;
 
