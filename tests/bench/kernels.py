@@ -11,7 +11,7 @@ import argparse, json, os, statistics, subprocess, sys, tempfile
 import numpy as np
 
 import problems
-from record import ROOT, commit, machine, write
+from common import HERE, ROOT, commit, machine, write
 from versus import Worker
 
 PEER = r'''
@@ -96,7 +96,7 @@ def summary(rows):
 
 
 def chosen(names):
-    known = problems.read(os.path.join(os.path.dirname(os.path.abspath(__file__)), "kernels.txt"))
+    known = problems.read(f"{HERE}/kernels.txt")
     return [p for p in known if not names or any(n in p.name or n == p.operator for n in names)]
 
 
