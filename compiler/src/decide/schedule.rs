@@ -12,7 +12,7 @@ use crate::decisions::{Layout, Step};
 use crate::loops::{AxisId, AxisKind, Kernel, Program, Role, Stmt};
 
 /// Multiply-adds in the body of a tile's innermost loop, at most.
-const MAX_BODY: usize = 160;
+const MAX_BODY: usize = 112;
 /// Rounds of a short loop are unrolled up to this many.
 const MAX_UNROLLED: usize = 8;
 /// Statements with more expressions than this are long: repeating them makes the code larger, not faster.
