@@ -310,17 +310,10 @@ impl Compilation {
         let programs: Vec<(&Program, &Decisions)> =
             self.specializations.iter().map(|one| (one.program(), one.decisions())).collect();
         let realized = realize::realize_all(&programs, options.keep_values)?;
-        let vector_bits = self.facts().vector_bytes as usize * 8;
-        for kernel in realized.iter().flat_map(|realized| &realized.program.kernels) {
-            for axis in kernel.axes.values().filter(|axis| axis.mode == loops::AxisMode::Vector) {
-                let fits = [8, 16, 32, 64].iter().any(|bits| axis.extent * bits == vector_bits);
-                ensure!(
-                    fits,
-                    "axis {} of kernel {} has {} rounds: vectors have no such number of lanes",
-                    axis.name,
-                    kernel.name,
-                    axis.extent
-                );
+        let facts = self.facts();
+        for realized in &realized {
+            for kernel in &realized.program.kernels {
+                codegen::check_lanes(&realized.program, kernel, &facts)?;
             }
         }
         for (specialization, realized) in self.specializations.iter_mut().zip(realized) {
