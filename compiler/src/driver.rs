@@ -95,6 +95,7 @@ pub struct Compilation {
     /// The options that the result depends on.
     pub options: serde_json::Value,
     pub warnings: Vec<String>,
+    profile: bool,
     target: &'static dyn Target,
     source_sha256: [u8; 32],
     model: Option<Model>,
@@ -221,6 +222,7 @@ impl Compilation {
         let (target, _) = targets::target_for(&machine.cpu);
         Ok(Self {
             path: options.model.clone(),
+            profile: options.profile,
             files: options.files.clone(),
             machine,
             name,
@@ -368,6 +370,7 @@ impl Compilation {
             dims: extents.dims.clone(),
             counts: extents.counts.clone(),
             specializations: specializations.collect(),
+            profile: self.profile,
             weights: self.realized().plan.weights.clone(),
             model_sha256: self.source_sha256,
             options_sha256: Sha256::digest(self.options.to_string()).into(),
