@@ -5,6 +5,7 @@
 
 use std::fs;
 
+use mcc::decide::nest::lane_counts;
 use mcc::decide::{layout, order, schedule};
 use mcc::decisions::{Decisions, KernelDecision, Step};
 use mcc::driver::{Compilation, Options, Silent, Stage, compile_graph};
@@ -44,7 +45,7 @@ fn random_decisions(compilation: &Compilation, random: &mut Random) -> Decisions
     decisions.kernels.clear();
     for kernel in &fused.kernels {
         let schedule = if random.chance(0.5) {
-            random_schedule(&fused, kernel, facts.vector_bytes, random)
+            random_schedule(kernel, &lanes(&fused, kernel, [32, 64].map(|bits| lane_counts(&facts, bits))), &fused, random)
         } else {
             schedule::choose(&fused, kernel, &decisions.layouts, &facts)
         };
@@ -55,10 +56,9 @@ fn random_decisions(compilation: &Compilation, random: &mut Random) -> Decisions
 }
 
 /// Splits, moves and marks that keep the meaning: each is tried, and kept unless it is refused.
-fn random_schedule(program: &loops::Program, kernel: &Kernel, vector_bytes: u32, random: &mut Random) -> Vec<Step> {
+fn random_schedule(kernel: &Kernel, lane_counts: &[usize], program: &loops::Program, random: &mut Random) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut scheduled = kernel.clone();
-    let lanes = lanes(program, kernel, vector_bytes);
     for _ in 0..random.below(6) {
         let names: Vec<String> = scheduled.axes.values().map(|axis| axis.name.clone()).collect();
         if names.is_empty() {
@@ -66,11 +66,12 @@ fn random_schedule(program: &loops::Program, kernel: &Kernel, vector_bytes: u32,
         }
         let axis = random.pick(&names).clone();
         let found = scheduled.axes.values().find(|found| found.name == axis).expect("picked").clone();
-        let step = match random.below(4) {
+        let step = match random.below(5) {
             0 => Step::Split { axis, factor: 1 + random.below(found.extent.clamp(1, 9)) },
+            4 => Step::Merge { outer: axis, inner: random.pick(&names).clone() },
             1 => Step::Move { axis, inside: random.chance(0.8).then(|| random.pick(&names).clone()) },
             2 if found.extent <= 4 => Step::Unroll { axis },
-            3 if Some(found.extent) == lanes => Step::Vectorize { axis },
+            3 if lane_counts.contains(&found.extent) => Step::Vectorize { axis },
             _ => continue,
         };
         let mut tried = scheduled.clone();
@@ -82,8 +83,8 @@ fn random_schedule(program: &loops::Program, kernel: &Kernel, vector_bytes: u32,
     steps
 }
 
-/// Lanes that all variables and stores of a kernel fill.
-fn lanes(program: &loops::Program, kernel: &Kernel, vector_bytes: u32) -> Option<usize> {
+/// Lanes that all variables and stores of a kernel fill, in all vectors that there are.
+fn lanes(program: &loops::Program, kernel: &Kernel, [of_32_bits, of_64_bits]: [Vec<usize>; 2]) -> Vec<usize> {
     let mut widths = Vec::new();
     let mut add = |dtype: DType| widths.push(dtype.size_bits());
     kernel.vars.values().for_each(|&dtype| add(dtype));
@@ -94,8 +95,11 @@ fn lanes(program: &loops::Program, kernel: &Kernel, vector_bytes: u32) -> Option
             }
         });
     }
-    let bits = *widths.first()?;
-    (bits >= 32 && widths.iter().all(|&other| other == bits)).then_some(vector_bytes as usize * 8 / bits)
+    match widths.first() {
+        Some(32) if widths.iter().all(|&bits| bits == 32) => of_32_bits,
+        Some(64) if widths.iter().all(|&bits| bits == 64) => of_64_bits,
+        _ => Vec::new(),
+    }
 }
 
 fn check(what: &str, seed: u64, random: &RandomGraph, judge: &Judge, got: &[Tensor], want: &[Tensor]) {

@@ -82,6 +82,11 @@ pub enum Step {
         axis: String,
         inside: Option<String>,
     },
+    /// The loop over `inner`, which is all that the loop over `outer` does, and that become one, over `outer.inner`.
+    Merge {
+        outer: String,
+        inner: String,
+    },
     Unroll {
         axis: String,
     },
@@ -109,6 +114,7 @@ impl fmt::Display for Step {
             Step::Split { axis, factor } => write!(f, "split {axis} by {factor}"),
             Step::Move { axis, inside: Some(inside) } => write!(f, "move {axis} inside of {inside}"),
             Step::Move { axis, inside: None } => write!(f, "move {axis} outermost"),
+            Step::Merge { outer, inner } => write!(f, "merge {outer} and {inner}"),
             Step::Unroll { axis } => write!(f, "unroll {axis}"),
             Step::Vectorize { axis } => write!(f, "vectorize {axis}"),
         }

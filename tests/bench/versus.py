@@ -9,38 +9,13 @@ that it is given, then answers each line `run SECONDS` on stdin with one line: a
 and leaves at `quit`. {inputs} in a command is a folder with index.json, a list of {name, shape, dtype, file} for the model's inputs, and those .npy files.
 --spec takes shapes and value ranges from a list like tests/data/zoo.json (the entry whose short_name is the file's stem).
 Figures of one run may be compared with each other; figures of different runs or machines may not.
-The built-in peers need their package: onnxruntime, openvino (Python). Other engines (ncnn, MNN, IREE, …) come in by --other with a worker of your own. Their settings: THREADS threads, f32 arithmetic (no bf16 on
-CPUs that have it), all optimizations on.
+The built-in peers and their settings are those of peers.py; others come in by --other with a worker of your own.
 """
 import argparse, json, os, shlex, statistics, subprocess, sys, tempfile, time
 
-WORKER = r'''
-import json, sys, time, os, numpy as np
-engine, model, folder, threads = sys.argv[1:5]; threads = int(threads)
-index = json.load(open(folder + "/index.json")); feeds = {i["name"]: np.load(f"{folder}/{k}.npy") for k, i in enumerate(index)}
-if engine == "ort":
-    import onnxruntime as ort
-    o = ort.SessionOptions(); o.intra_op_num_threads = threads; o.inter_op_num_threads = 1
-    s = ort.InferenceSession(model, o, providers=["CPUExecutionProvider"]); names = [x.name for x in s.get_outputs()]
-    run = lambda: s.run(names, feeds)
-elif engine == "openvino":
-    import openvino as ov
-    c = ov.Core(); m = c.read_model(model); m.reshape({i.any_name: list(feeds[i.any_name].shape) for i in m.inputs})
-    x = c.compile_model(m, "CPU", {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32"})
-    r = x.create_infer_request(); run = lambda: r.infer(feeds, share_inputs=True)
-else:
-    sys.exit("unknown engine " + engine)
-run(); print("READY {}", flush=True)
-for line in sys.stdin:
-    w = line.split()
-    if not w or w[0] == "quit": break
-    end = time.perf_counter_ns() + float(w[1]) * 1e9; out = []
-    while True:
-        t = time.perf_counter_ns(); run(); u = time.perf_counter_ns(); out.append(u - t)
-        if u >= end: break
-    print(json.dumps(out), flush=True)
-'''
+import peers
 
+HERE = os.path.dirname(os.path.abspath(__file__))
 
 def inputs(model, shapes, spec, folder):
     import numpy as np, onnx
@@ -66,14 +41,17 @@ def inputs(model, shapes, spec, folder):
             a = rng.standard_normal(shape) if real else rng.integers(0, 2 if dtype == bool else 100, shape)
         np.save(f"{folder}/{len(index)}.npy", np.asarray(a).astype(dtype))
         index.append({"name": v.name, "shape": list(shape), "dtype": str(np.dtype(dtype)), "file": f"{len(index)}.npy"})
-    json.dump(index, open(f"{folder}/index.json", "w"))
+    with open(f"{folder}/index.json", "w") as file:
+        json.dump(index, file)
+    return index
 
 
 class Worker:
-    def __init__(self, name, command, cpus):
+    def __init__(self, name, command, cpus, env=None, quiet=False):
         self.name = name
         pin = ["taskset", "-c", cpus] if cpus else []
-        self.p = subprocess.Popen(pin + command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.p = subprocess.Popen(pin + command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                  stderr=subprocess.DEVNULL if quiet else None, env={**os.environ, **(env or {})})
         t = time.time()
         line = self.p.stdout.readline()
         if not line.startswith("READY"):
@@ -98,6 +76,39 @@ class Worker:
             self.p.kill()
 
 
+def compare(model, shapes, spec, engines, others, threads=1, rounds=12, slice_s=0.3, cpus=None, avx2=False):
+    """A row for each engine that ran: the built-in `engines`, then `others`, pairs of name and command. With `avx2` the built-in ones are
+    held to AVX2. Times are also over those of the last one."""
+    with tempfile.TemporaryDirectory() as folder:
+        index = inputs(model, shapes, spec, folder)
+        workers = []
+        for name, command in [(e, None) for e in engines] + others:
+            try:
+                env = peers.avx2(name) if avx2 and not command else None
+                if command:
+                    command = [w.format(model=model, threads=threads, inputs=folder) for w in shlex.split(command)]
+                else:
+                    command = [sys.executable, f"{HERE}/peers.py", name, peers.prepare(name, model, index), folder, str(threads)]
+                workers.append(Worker(name, command, cpus, env, quiet=name in peers.ENGINES))
+            except Exception as error:
+                print(f"{name}: {error}", file=sys.stderr)
+        for worker in workers:
+            worker.burst(slice_s / 4)
+            worker.ns, worker.medians = [], []
+        for _ in range(rounds):
+            for worker in workers:
+                worker.burst(slice_s)
+        for worker in workers:
+            worker.stop()
+    rows = []
+    for w in workers:
+        pairs = [x / y for x, y in zip(w.medians, workers[-1].medians)]
+        w.ns.sort()
+        rows.append({"engine": w.name, "median_ms": statistics.median(w.ns) / 1e6, "p10_ms": w.ns[len(w.ns) // 10] / 1e6,
+                     "runs": len(w.ns), "start_s": w.start_s, f"time_over_{workers[-1].name}": statistics.median(pairs)})
+    return rows
+
+
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("model")
@@ -114,31 +125,10 @@ def main():
     a = ap.parse_args()
     shapes = {k: [int(x) for x in v.split(",")] for k, v in (s.split("=", 1) for s in a.shape)}
     cpus = a.cpus or (str(os.cpu_count() - 1) if a.threads == 1 else None)
-    with tempfile.TemporaryDirectory() as folder:
-        inputs(a.model, shapes, a.spec, folder)
-        commands = {e: [sys.executable, "-c", WORKER, e, a.model, folder, str(a.threads)] for e in a.engines.split(",") if e}
-        extra = ([("ours", a.ours)] if a.ours else []) + [tuple(o.split("=", 1)) for o in a.other]
-        for name, text in extra:
-            commands[name] = [w.format(model=a.model, threads=a.threads, inputs=folder) for w in shlex.split(text)]
-        workers = []
-        for name, command in commands.items():
-            try:
-                workers.append(Worker(name, command, cpus))
-            except Exception as e:
-                print(f"{name}: {e}", file=sys.stderr)
-        for _ in range(a.rounds):
-            for w in workers:
-                w.burst(a.slice)
-        for w in workers:
-            w.stop()
-    if not workers:
+    others = ([("ours", a.ours)] if a.ours else []) + [tuple(o.split("=", 1)) for o in a.other]
+    rows = compare(a.model, shapes, a.spec, [e for e in a.engines.split(",") if e], others, a.threads, a.rounds, a.slice, cpus)
+    if not rows:
         sys.exit("no engine ran")
-    rows = []
-    for w in workers:
-        pairs = [x / y for x, y in zip(w.medians, workers[-1].medians)]
-        w.ns.sort()
-        rows.append({"engine": w.name, "median_ms": statistics.median(w.ns) / 1e6, "p10_ms": w.ns[len(w.ns) // 10] / 1e6,
-                     "runs": len(w.ns), "start_s": w.start_s, f"time_over_{workers[-1].name}": statistics.median(pairs)})
     for r in rows:
         print("  ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{v}" for k, v in r.items()))
     if a.json:

@@ -231,7 +231,7 @@ pub enum Op {
     Splat,
     /// Scalars (data or masks), one for each lane, in order.
     Pack,
-    /// One lane of a vector (data or mask) as a scalar.
+    /// One lane of a vector (data or mask) as a scalar; of data also a half of the lanes, from this lane on.
     Extract(u8),
 
     // Pointers and memory.

@@ -99,6 +99,14 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// Lane counts of the vectors with lanes of this type, the widest first.
+    pub fn lane_counts(&self, lane: Lane) -> Vec<usize> {
+        let counts = self.supported.iter().filter(|(kind, found, _)| *kind == OpKind::Move && *found == lane);
+        let mut counts: Vec<usize> = counts.map(|&(_, _, lanes)| usize::from(lanes)).collect();
+        counts.sort_unstable_by(|a, b| b.cmp(a));
+        counts
+    }
+
     pub fn supports(&self, kind: OpKind, lane: Lane, lanes: u8) -> bool {
         lanes == 1 || self.supported.contains(&(kind, lane, lanes))
     }

@@ -281,7 +281,10 @@ fn gives(op: &Op, ty: Type, args: &[Type]) -> Check {
         Op::Splat => ty != Type::Ptr && ty.lanes() > 1 && args == [ty.with_lanes(1)],
         Op::Pack => ty != Type::Ptr && args.len() == usize::from(ty.lanes()) && args.iter().all(|&arg| arg == ty.with_lanes(1)),
         Op::Extract(lane) => match args {
-            [vector] => *vector != Type::Ptr && *lane < vector.lanes() && ty == vector.with_lanes(1),
+            [vector] if *vector != Type::Ptr && *lane < vector.lanes() => {
+                let is_half = is_data && vector.lanes() == 2 * ty.lanes() && lane.is_multiple_of(ty.lanes());
+                ty == vector.with_lanes(1) || is_half && ty == vector.with_lanes(ty.lanes())
+            }
             _ => false,
         },
         Op::Load { .. } => is_data && args.is_empty(),

@@ -4,7 +4,7 @@ use mcc_kernel::{Address, Cond, Lane, Op, Type, VReg};
 use mcc_support::DType;
 
 use super::eval::lane_of;
-use super::{Binding, Codegen, Key, Running};
+use super::{Binding, Codegen, Key, Lanes, Running};
 use crate::loops::linear::{Atom, KernelRanges, Linear};
 use crate::loops::scalar::carrier;
 use crate::loops::{AxisId, Binary, BufferId, ExprId};
@@ -98,12 +98,18 @@ impl Codegen<'_> {
 
     /// Whether the lanes of the vector axis are neighbours in memory.
     pub(super) fn contiguous(&mut self, place: &Place) -> bool {
-        let (axis, _) = self.vector.expect("a vector axis is open");
+        let axis = self.open_lanes().axis;
         let atoms: Vec<Atom> = place.offset.terms.keys().copied().collect();
         let varying_atom = atoms.iter().any(|atom| matches!(atom, Atom::Expr(expr) if self.varying(*expr)));
         place.offset.coefficient(Atom::Axis(axis)) == 1
             && !varying_atom
-            && (!self.facts.strict_alignment || self.alignment(place) >= self.facts.vector_bytes)
+            && (!self.facts.strict_alignment || self.alignment(place) >= self.vector_bytes())
+    }
+
+    /// Bytes of a vector of the open lanes.
+    fn vector_bytes(&self) -> u32 {
+        let lanes = self.open_lanes();
+        u32::from(lanes.count) * lanes.bits as u32 / 8
     }
 
     /// The largest power of two up to a vector that divides every address of the place, given that buffers are aligned to 64 bytes
@@ -114,7 +120,7 @@ impl Codegen<'_> {
             crate::loops::Role::Input(_) | crate::loops::Role::Output(_) => size,
             _ => 64,
         };
-        let lane = self.vector.filter(|_| self.lane.is_none()).map(|(axis, _)| Atom::Axis(axis));
+        let lane = self.vector.filter(|_| self.lane.is_none()).map(|lanes| Atom::Axis(lanes.axis));
         let steps = place.offset.terms.iter().filter(|(atom, _)| Some(**atom) != lane).map(|(_, &coefficient)| coefficient);
         let steps = steps.chain([place.offset.constant]).map(|step| step.wrapping_mul(size));
         let align = steps.filter(|&step| step != 0).fold(own, |align, step| align.min(1 << step.trailing_zeros().min(6)));
@@ -126,7 +132,7 @@ impl Codegen<'_> {
         let align = self.alignment(place);
         let size = self.program.buffers[place.buffer].ty.dtype.size_bytes() as i64;
         let mut moving = place.offset.clone();
-        if let Some((axis, _)) = self.vector.filter(|_| self.lane.is_none()) {
+        if let Some(Lanes { axis, .. }) = self.vector.filter(|_| self.lane.is_none()) {
             moving.terms.remove(&Atom::Axis(axis));
         }
         let displacement = moving.constant * size;
@@ -207,7 +213,7 @@ impl Codegen<'_> {
 
     /// Whether a form differs between lanes.
     fn differs(&mut self, form: &Linear) -> bool {
-        let (axis, _) = self.vector.expect("a vector axis is open");
+        let axis = self.open_lanes().axis;
         let atoms: Vec<Atom> = form.terms.keys().copied().collect();
         atoms.into_iter().any(|atom| match atom {
             Atom::Axis(found) => found == axis,
@@ -299,7 +305,7 @@ impl Codegen<'_> {
     }
 
     fn load_at(&mut self, dtype: DType, address: Address, align: u32, level: usize, vector: bool) -> VReg {
-        let lanes = if vector { self.vector.expect("a vector axis is open").1 } else { 1 };
+        let lanes = if vector { self.open_lanes().count } else { 1 };
         let ty = Type::vector(lane_of(dtype), lanes);
         let loaded = self.b.inst_at(level, ty, Op::Load { address, align }, &[]);
         if dtype == DType::Bool { self.b.inst_at(level, ty.mask(), Op::IntToMask, &[loaded]) } else { loaded }

@@ -44,7 +44,7 @@ impl Codegen<'_> {
 
     fn mask_to(&mut self, mask: VReg, to: DType, level: usize) -> VReg {
         let lanes = self.b.ty(mask).lanes();
-        let lane = if lanes > 1 { self.mask_lane(lanes) } else { lane_of(to) };
+        let lane = if lanes > 1 { self.mask_lane() } else { lane_of(to) };
         let int = if lane.is_float() { if lane == Lane::F32 { Lane::I32 } else { Lane::I64 } } else { lane };
         let value = self.b.inst_at(level, Type::vector(int, lanes), Op::MaskToInt, &[mask]);
         if to.is_float() {

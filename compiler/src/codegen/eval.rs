@@ -5,7 +5,7 @@ use std::rc::Rc;
 use mcc_kernel::{Cond, Lane, Op, OpKind, Type, VReg};
 use mcc_support::{DType, bug};
 
-use super::{Binding, Codegen, Deps, Key};
+use super::{Binding, Codegen, Deps, Key, Lanes};
 use crate::loops::{AxisId, Binary, BufferId, Expr, ExprId, Unary, VarId};
 
 impl Codegen<'_> {
@@ -45,7 +45,7 @@ impl Codegen<'_> {
 
     /// Whether the value differs between the lanes of the open vector axis.
     pub(super) fn varying(&mut self, expr: ExprId) -> bool {
-        let Some((axis, _)) = self.vector else { return false };
+        let Some(Lanes { axis, .. }) = self.vector else { return false };
         let deps = self.deps(expr);
         deps.axes.contains(&axis) || deps.vars.iter().any(|&var| self.vars[var].varying)
     }
@@ -107,7 +107,7 @@ impl Codegen<'_> {
     }
 
     pub(super) fn in_lane<R>(&mut self, lane: u8, body: impl FnOnce(&mut Self) -> R) -> R {
-        let (axis, _) = self.vector.expect("a vector axis is open");
+        let Lanes { axis, .. } = self.open_lanes();
         let outer = (self.lane.replace(lane), self.bindings[axis]);
         self.bindings[axis] = Binding::Fixed(i64::from(lane));
         let result = body(self);
@@ -117,7 +117,7 @@ impl Codegen<'_> {
 
     /// Out of a lane: back to all of them.
     fn in_all_lanes<R>(&mut self, body: impl FnOnce(&mut Self) -> R) -> R {
-        let (axis, _) = self.vector.expect("a vector axis is open");
+        let Lanes { axis, .. } = self.open_lanes();
         let outer = (self.lane.take(), self.bindings[axis]);
         self.bindings[axis] = Binding::Lane;
         let result = body(self);
@@ -125,15 +125,18 @@ impl Codegen<'_> {
         result
     }
 
+    pub(super) fn open_lanes(&self) -> Lanes {
+        self.vector.expect("a vector axis is open")
+    }
+
     /// Whether values of this dtype fill a vector register lane by lane with the open vector axis.
     pub(super) fn is_whole(&self, dtype: DType) -> bool {
-        let Some((_, lanes)) = self.vector else { return false };
-        dtype == DType::Bool || dtype.size_bits() * usize::from(lanes) == self.facts.vector_bytes as usize * 8
+        self.vector.is_some_and(|lanes| dtype == DType::Bool || dtype.size_bits() == lanes.bits)
     }
 
     /// The value with a lane for each round of the vector axis.
     pub(super) fn vector_value(&mut self, expr: ExprId) -> VReg {
-        let (_, lanes) = self.vector.expect("a vector axis is open");
+        let lanes = self.open_lanes().count;
         if !self.varying(expr) {
             let scalar = self.value(expr);
             let level = self.level_of(&self.deps[&expr]);
@@ -147,7 +150,7 @@ impl Codegen<'_> {
             let ty = codegen.b.ty(scalar);
             match ty {
                 Type::Mask { .. } => {
-                    let lane = codegen.mask_lane(lanes);
+                    let lane = codegen.mask_lane();
                     let int = codegen.b.inst_at(level, Type::scalar(lane), Op::MaskToInt, &[scalar]);
                     let vector = codegen.b.inst_at(level, Type::vector(lane, lanes), Op::Splat, &[int]);
                     codegen.b.inst_at(level, Type::vector(lane, lanes).mask(), Op::IntToMask, &[vector])
@@ -157,14 +160,9 @@ impl Codegen<'_> {
         })
     }
 
-    /// The integer as wide as the lanes of a vector with this many.
-    pub(super) fn mask_lane(&self, lanes: u8) -> Lane {
-        match self.facts.vector_bytes * 8 / u32::from(lanes) {
-            8 => Lane::I8,
-            16 => Lane::I16,
-            32 => Lane::I32,
-            _ => Lane::I64,
-        }
+    /// The integer as wide as the open lanes.
+    pub(super) fn mask_lane(&self) -> Lane {
+        if self.open_lanes().bits == 64 { Lane::I64 } else { Lane::I32 }
     }
 
     /// The value: of all lanes where it varies and no lane is chosen, else a scalar.
@@ -198,7 +196,7 @@ impl Codegen<'_> {
 
     /// Whether the operation of a varying expression exists on all lanes at once.
     fn has_lanes(&mut self, expr: ExprId) -> bool {
-        let (_, lanes) = self.vector.expect("a vector axis is open");
+        let lanes = self.open_lanes().count;
         let node = self.kernel.exprs.get(expr).clone();
         let dtype = self.kernel.exprs.dtype(expr);
         let operands = self.kernel.exprs.operands(expr);
@@ -230,10 +228,10 @@ impl Codegen<'_> {
 
     /// Each lane by itself, then all of them in a vector.
     fn packed(&mut self, expr: ExprId, level: usize) -> VReg {
-        let (_, lanes) = self.vector.expect("a vector axis is open");
+        let lanes = self.open_lanes().count;
         let mut scalars: Vec<VReg> = (0..lanes).map(|lane| self.in_lane(lane, |codegen| codegen.value(expr))).collect();
         if self.kernel.exprs.dtype(expr) == DType::Bool {
-            let lane = self.mask_lane(lanes);
+            let lane = self.mask_lane();
             for scalar in &mut scalars {
                 *scalar = self.b.inst_at(level, Type::scalar(lane), Op::MaskToInt, &[*scalar]);
             }
@@ -245,7 +243,7 @@ impl Codegen<'_> {
     }
 
     fn compute(&mut self, expr: ExprId, level: usize, vector: bool) -> VReg {
-        let lanes = if vector { self.vector.expect("a vector axis is open").1 } else { 1 };
+        let lanes = if vector { self.open_lanes().count } else { 1 };
         let dtype = self.kernel.exprs.dtype(expr);
         match self.kernel.exprs.get(expr).clone() {
             Expr::Const(DType::Bool, bits) => {

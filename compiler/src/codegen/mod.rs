@@ -116,6 +116,15 @@ enum Key {
     Splat(VReg, u8),
 }
 
+/// The open vector axis.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Lanes {
+    axis: AxisId,
+    count: u8,
+    /// Width of a lane: values of this width, and conditions, are in a vector; others are taken lane by lane.
+    bits: usize,
+}
+
 /// The registers of a variable, one for each combination of rounds of the axes that were jammed when it was set.
 #[derive(Clone, Default)]
 struct VarState {
@@ -145,7 +154,7 @@ struct Codegen<'a> {
     levels: Vec<Level>,
     bindings: EntityMap<AxisId, Binding>,
     jam: Vec<AxisId>,
-    vector: Option<(AxisId, u8)>,
+    vector: Option<Lanes>,
     /// The lane that is being evaluated by itself.
     lane: Option<u8>,
     /// Whether accumulators are split by lanes (see `reduce`).
@@ -270,7 +279,8 @@ impl Codegen<'_> {
 
     fn vector_loop(&mut self, axis: AxisId, extent: usize, body: &[Stmt]) {
         assert!(self.vector.is_none(), "{}: one vector axis inside another", self.kernel.name);
-        self.vector = Some((axis, u8::try_from(extent).expect("a lane count")));
+        let bits = lane_bits(self.program, &self.kernel, body);
+        self.vector = Some(Lanes { axis, count: u8::try_from(extent).expect("a lane count"), bits });
         self.bindings[axis] = Binding::Lane;
         if !self.partial {
             for var in vars_set(body) {
@@ -404,8 +414,8 @@ impl Codegen<'_> {
                 let cond = self.value(guard);
                 self.branch(cond, |codegen| codegen.store_unguarded(buffer, index, value));
             }
-            (Some(guard), Some((_, lanes))) => {
-                for lane in 0..lanes {
+            (Some(guard), Some(Lanes { count, .. })) => {
+                for lane in 0..count {
                     self.in_lane(lane, |codegen| {
                         let cond = codegen.value(guard);
                         codegen.branch(cond, |codegen| codegen.store_scalar(buffer, index, value));
@@ -418,7 +428,7 @@ impl Codegen<'_> {
     }
 
     fn store_unguarded(&mut self, buffer: BufferId, index: &[ExprId], value: ExprId) {
-        let Some((_, lanes)) = self.vector.filter(|_| self.lane.is_none()) else {
+        let Some(Lanes { count, .. }) = self.vector.filter(|_| self.lane.is_none()) else {
             return self.store_scalar(buffer, index, value);
         };
         let dtype = self.program.buffers[buffer].ty.dtype;
@@ -428,7 +438,7 @@ impl Codegen<'_> {
             let (address, align) = self.address(&place);
             self.b.store(value, address, align);
         } else {
-            for lane in 0..lanes {
+            for lane in 0..count {
                 self.in_lane(lane, |codegen| codegen.store_scalar(buffer, index, value));
             }
         }
@@ -511,6 +521,42 @@ impl Codegen<'_> {
         self.set_registers(&vars, &results);
         self.forget(body, &vars);
     }
+}
+
+/// Width of the lanes in which statements run: that of the widest variable that they set, or of what they store, from 32 bits on.
+pub fn lane_bits(program: &Program, kernel: &loops::Kernel, body: &[Stmt]) -> usize {
+    let (mut set, mut stored) = (0, 0);
+    for stmt in body {
+        stmt.walk(&mut |stmt| match stmt {
+            Stmt::Set { var, .. } => set = set.max(kernel.vars[*var].size_bits()),
+            Stmt::Store { buffer, .. } => stored = stored.max(program.buffers[*buffer].ty.dtype.size_bits()),
+            _ => {}
+        });
+    }
+    (if set > 0 { set } else { stored }).max(32)
+}
+
+/// That vectors of the target have the lanes in which axes of a scheduled kernel run.
+///
+/// # Errors
+///
+/// Decisions given by hand may ask for others.
+pub fn check_lanes(program: &Program, kernel: &loops::Kernel, facts: &Facts) -> mcc_support::Result<()> {
+    let mut result = Ok(());
+    for stmt in &kernel.body {
+        stmt.walk(&mut |stmt| {
+            let Stmt::Loop { axis, body } = stmt else { return };
+            let loops::Axis { name, extent, mode, .. } = &kernel.axes[*axis];
+            let lane = if lane_bits(program, kernel, body) == 64 { ir::Lane::I64 } else { ir::Lane::I32 };
+            if *mode == AxisMode::Vector && !facts.lane_counts(lane).contains(extent) {
+                result = Err(mcc_support::Error::new(format!(
+                    "axis {name} of kernel {} has {extent} rounds: vectors have no such number of lanes",
+                    kernel.name
+                )));
+            }
+        });
+    }
+    result
 }
 
 struct Entered {

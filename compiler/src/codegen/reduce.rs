@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use mcc_kernel::{Op, VReg};
 use mcc_support::{DType, bug};
 
-use super::{Codegen, vars_set};
+use super::{Codegen, Lanes, lane_bits, vars_set};
 use crate::loops::{AxisId, AxisKind, AxisMode, Binary, Expr, ExprId, Stmt, VarId};
 
 /// An accumulator that a loop in lanes updates.
@@ -43,11 +43,11 @@ impl Codegen<'_> {
 
     /// The accumulators of the vector axis that reduces inside this loop, if there is one that does all the updates in the loop, and
     /// its lane count.
-    pub(super) fn split_accumulators(&self, axis: AxisId, body: &[Stmt]) -> Option<(Vec<Accumulator>, u8)> {
-        fn find<'s>(codegen: &Codegen, axis: AxisId, body: &'s [Stmt]) -> Option<(&'s [Stmt], usize)> {
+    pub(super) fn split_accumulators(&self, axis: AxisId, body: &[Stmt]) -> Option<(Vec<Accumulator>, Lanes)> {
+        fn find<'s>(codegen: &Codegen, axis: AxisId, body: &'s [Stmt]) -> Option<(&'s [Stmt], AxisId)> {
             let described = &codegen.kernel.axes[axis];
             if described.kind == AxisKind::Reduce && described.mode == AxisMode::Vector {
-                return Some((body, described.extent));
+                return Some((body, axis));
             }
             body.iter().find_map(|stmt| match stmt {
                 Stmt::Loop { axis, body } => find(codegen, *axis, body),
@@ -55,7 +55,7 @@ impl Codegen<'_> {
             })
         }
         let all = body;
-        let (body, lanes) = find(self, axis, all)?;
+        let (body, axis) = find(self, axis, all)?;
         if count_sets(all) != count_sets(body) {
             return None;
         }
@@ -73,11 +73,13 @@ impl Codegen<'_> {
             });
             Accumulator { var, update: first.expect("a variable that is set") }
         };
-        Some((vars_set(body).into_iter().map(update).collect(), u8::try_from(lanes).expect("a lane count")))
+        let count = u8::try_from(self.kernel.axes[axis].extent).expect("a lane count");
+        let lanes = Lanes { axis, count, bits: lane_bits(self.program, &self.kernel, body) };
+        Some((vars_set(body).into_iter().map(update).collect(), lanes))
     }
 
     /// Runs loops with accumulators that have a part in each lane.
-    pub(super) fn with_partials(&mut self, accumulators: &[Accumulator], lanes: u8, run: impl FnOnce(&mut Self)) {
+    pub(super) fn with_partials(&mut self, accumulators: &[Accumulator], lanes: Lanes, run: impl FnOnce(&mut Self)) {
         let mut wholes = Vec::new();
         for accumulator in accumulators {
             let state = &self.vars[accumulator.var];
@@ -86,7 +88,7 @@ impl Codegen<'_> {
             let identity = self.identity(accumulator);
             let vars: Vec<_> = rounds.into_iter().map(|rounds| (accumulator.var, rounds)).collect();
             let regs = self.registers(&vars);
-            let ty = self.b.ty(regs[0]).with_lanes(lanes);
+            let ty = self.b.ty(regs[0]).with_lanes(lanes.count);
             let parts: Vec<VReg> = regs.iter().map(|_| self.b.inst(ty, Op::Const(identity), &[])).collect();
             self.set_registers(&vars, &parts);
             self.vars[accumulator.var].varying = true;
@@ -151,29 +153,44 @@ impl Codegen<'_> {
         bug!("{}: the update of {} has no identity", self.kernel.name, accumulator.var)
     }
 
-    /// The update applied to the whole and then to the part of each lane.
-    fn combine(&mut self, accumulator: &Accumulator, mut whole: VReg, parts: VReg, lanes: u8) -> VReg {
+    /// The update applied to the parts, half of the lanes with the other half while vectors have so few, and then to the whole
+    /// and what is left.
+    fn combine(&mut self, accumulator: &Accumulator, mut whole: VReg, mut parts: VReg, mut lanes: Lanes) -> VReg {
         let term = self.term(accumulator);
+        let lane = self.b.ty(parts).lane();
+        while self.facts.lane_counts(lane).contains(&usize::from(lanes.count / 2)) {
+            lanes.count /= 2;
+            let ty = self.b.ty(parts).with_lanes(lanes.count);
+            let [low, high] = [0, lanes.count].map(|lane| self.b.inst(ty, Op::Extract(lane), &[parts]));
+            self.vector = Some(lanes);
+            parts = self.updated(accumulator, term, low, high);
+            self.vector = None;
+        }
+        for lane in 0..lanes.count {
+            let part = self.b.extract(parts, lane);
+            whole = self.updated(accumulator, term, whole, part);
+        }
+        whole
+    }
+
+    /// The update of an accumulator that is `left` by a term that is `right`; of all lanes where a vector axis is open.
+    fn updated(&mut self, accumulator: &Accumulator, term: ExprId, left: VReg, right: VReg) -> VReg {
         let dtype = self.kernel.exprs.dtype(accumulator.update);
         let from = self.kernel.exprs.clone();
         let level = self.levels.len() - 1;
-        for lane in 0..lanes {
-            let part = self.b.extract(parts, lane);
-            let [left, right] = [whole, part].map(|reg| {
-                let var = self.kernel.vars.push(dtype);
-                let mut state = super::VarState::default();
-                state.regs.insert(Vec::new(), (reg, level));
-                self.vars.push(state);
-                self.kernel.exprs.var(var, dtype)
-            });
-            let mut memo = HashMap::from([(term, right)]);
-            let update = self.kernel.exprs.copy(&from, accumulator.update, &mut memo, &mut |_, expr| match expr {
-                Expr::Var(found) if *found == accumulator.var => Some(left),
-                _ => None,
-            });
-            whole = self.value(update);
-        }
-        whole
+        let [left, right] = [left, right].map(|reg| {
+            let var = self.kernel.vars.push(dtype);
+            let mut state = super::VarState { varying: self.vector.is_some(), ..super::VarState::default() };
+            state.regs.insert(Vec::new(), (reg, level));
+            self.vars.push(state);
+            self.kernel.exprs.var(var, dtype)
+        });
+        let mut memo = HashMap::from([(term, right)]);
+        let update = self.kernel.exprs.copy(&from, accumulator.update, &mut memo, &mut |_, expr| match expr {
+            Expr::Var(found) if *found == accumulator.var => Some(left),
+            _ => None,
+        });
+        self.value(update)
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use mcc_kernel::Facts;
 
-use super::nest::{Access, Nest, Reduction, accesses, is_constant, plain_dim, product};
+use super::nest::{Access, Nest, Reduction, accesses, distance, is_constant, plain_dim, product};
 use super::schedule::{Tile, Vector};
 use crate::decisions::{Coordinate, Layout};
 use crate::loops::linear::{Atom, Linear};
@@ -25,6 +25,11 @@ pub fn choose_beside(program: &Program, facts: &Facts, mut packed: BTreeMap<Stri
         layouts.insert(buffer.name.clone(), Layout::permuted(&order));
     }
     for kernel in &program.kernels {
+        if let Some((buffer, layout)) = turned_operand(program, kernel, &layouts) {
+            layouts.insert(program.buffers[buffer].name.clone(), layout);
+        }
+    }
+    for kernel in &program.kernels {
         let nest = Nest::of(kernel, &kernel.body);
         if let Some(reduction) = nest.reduction(kernel) {
             pack_weights(program, kernel, &nest, &reduction, &layouts, facts, &mut packed);
@@ -43,7 +48,7 @@ fn channels_last(program: &Program) -> std::collections::BTreeSet<BufferId> {
     };
     let mut chosen = std::collections::BTreeSet::new();
     for kernel in &program.kernels {
-        if slides(kernel) && !multiplies_values(program, kernel) {
+        if slides(kernel) && !multiplies_values(program, kernel) && !has_channels_last(program, kernel) {
             chosen.extend(feature_maps(program, kernel).into_iter().filter(|&buffer| is_map(buffer)));
         }
     }
@@ -79,6 +84,23 @@ fn multiplies_values(program: &Program, kernel: &Kernel) -> bool {
     let Some(reduction) = nest.reduction(kernel) else { return false };
     let [update] = reduction.updates else { return false };
     product(kernel, update).is_some_and(|operands| operands.iter().all(|operand| !is_constant(program, operand.buffer)))
+}
+
+/// Whether a convolution already stores its channels as the last dimension, as an embedding of patches does: what its weights have
+/// and the map that it reads has not.
+fn has_channels_last(program: &Program, kernel: &Kernel) -> bool {
+    let nest = Nest::of(kernel, &kernel.body);
+    let Some(reduction) = nest.reduction(kernel) else { return false };
+    let [update] = reduction.updates else { return false };
+    let Some(operands) = product(kernel, update) else { return false };
+    let uses = |access: &Access, axis| access.index.iter().any(|&index| kernel.exprs.uses_axis(index, axis));
+    let is_channel = |axis: &AxisId| operands.iter().all(|access| uses(access, *axis) == is_constant(program, access.buffer));
+    let last = |access: &Access, axis| access.index.last().is_some_and(|&index| kernel.exprs.uses_axis(index, axis));
+    let results = accesses(&kernel.exprs, reduction.stores.iter().copied());
+    nest.spatial
+        .iter()
+        .filter(|axis| is_channel(axis))
+        .any(|&axis| results.iter().any(|access| access.is_store && last(access, axis)))
 }
 
 /// A convolution with a kernel of one: a product over the second dimension of a map of rank 3 or more, into a map.
@@ -130,6 +152,34 @@ fn slides_or_follows(kernel: &Kernel, access: &Access, channel: &Linear) -> bool
     form.terms == channel.terms || reduces(&form)
 }
 
+/// An operand of a product of two values whose neighbours are terms of one sum, as keys of attention are: with neighbours that go to
+/// neighbouring results instead, which run in lanes. Only where nobody else reads it.
+fn turned_operand(program: &Program, kernel: &Kernel, layouts: &BTreeMap<String, Layout>) -> Option<(BufferId, Layout)> {
+    let nest = Nest::of(kernel, &kernel.body);
+    let reduction = nest.reduction(kernel)?;
+    let [update] = reduction.updates else { return None };
+    let operands = product(kernel, update)?;
+    let results = accesses(&kernel.exprs, reduction.stores.iter().copied());
+    let walk = |access: &Access, axis| distance(program, layouts, kernel, access, axis);
+    let one = |axes: &[AxisId], access: &Access| axes.iter().any(|&axis| walk(access, axis) == Some(1));
+    if operands.iter().any(|access| is_constant(program, access.buffer) || !one(&reduction.axes, access)) {
+        return None;
+    }
+    let column = |axis: &AxisId| results.iter().filter(|access| access.is_store).all(|access| walk(access, *axis) == Some(1));
+    let column = nest.spatial.iter().copied().find(column)?;
+    let same = operands.iter().position(|access| walk(access, column) == Some(0))?;
+    let operand = &operands[1 - same];
+    let buffer = &program.buffers[operand.buffer];
+    let dim = plain_dim(kernel, operand, column)?;
+    let readers = program
+        .kernels
+        .iter()
+        .filter(|kernel| all_accesses(kernel).iter().any(|access| !access.is_store && access.buffer == operand.buffer));
+    let free = matches!(buffer.role, Role::Temporary) && !layouts.contains_key(&buffer.name) && readers.count() == 1;
+    let order: Vec<usize> = (0..buffer.ty.rank()).filter(|&other| other != dim).chain([dim]).collect();
+    free.then(|| (operand.buffer, Layout::permuted(&order)))
+}
+
 /// Lays a constant operand of a product out as `[n / nr][reduction][nr]` along the vector axis of its kernel.
 fn pack_weights(
     program: &Program,
@@ -151,7 +201,7 @@ fn pack_weights(
         }
         // Along a dimension that is the vector axis alone, panels; where groups precede it in one dimension, whole rows.
         let panel = match plain_dim(kernel, &access, vector) {
-            Some(dim) => (dim, Some(tile.nr())),
+            Some(dim) => (dim, Some(tile.columns)),
             None => {
                 match access.index.iter().position(|&index| Linear::of(&kernel.exprs, index).coefficient(Atom::Axis(vector)) == 1)
                 {

@@ -1,5 +1,6 @@
 //! Chooses decisions: rules and a cost model over the facts of the target. Nothing here changes a program.
 
+pub mod cost;
 pub mod fuse;
 pub mod layout;
 pub mod nest;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use mcc_support::DType;
+use mcc_kernel::{Facts, Lane};
 
 use crate::decisions::Layout;
 use crate::loops::linear::{Atom, Linear};
@@ -111,6 +111,22 @@ pub enum Stride {
 
 /// How an access walks along an axis, under layouts by buffer name.
 pub fn stride(program: &Program, layouts: &BTreeMap<String, Layout>, kernel: &Kernel, access: &Access, axis: AxisId) -> Stride {
+    match distance(program, layouts, kernel, access, axis) {
+        Some(0) => Stride::Zero,
+        Some(1) => Stride::One,
+        _ => Stride::Other,
+    }
+}
+
+/// Elements between neighbouring rounds of an axis, inside of a panel where the access goes through panels; `None` where that is not
+/// the same everywhere.
+pub fn distance(
+    program: &Program,
+    layouts: &BTreeMap<String, Layout>,
+    kernel: &Kernel,
+    access: &Access,
+    axis: AxisId,
+) -> Option<i64> {
     let buffer = &program.buffers[access.buffer];
     let row_major = Layout::row_major(buffer.ty.rank());
     let layout = layouts.get(&buffer.name).unwrap_or(&row_major);
@@ -119,9 +135,8 @@ pub fn stride(program: &Program, layouts: &BTreeMap<String, Layout>, kernel: &Ke
     for (coordinate, stride) in layout.coordinates.iter().zip(layout.strides(shape)) {
         let index = access.index[coordinate.dim];
         let form = Linear::of(&kernel.exprs, index);
-        let hidden = form.terms.keys().any(|atom| matches!(atom, Atom::Expr(expr) if kernel.exprs.uses_axis(*expr, axis)));
-        if hidden {
-            return Stride::Other;
+        if form.terms.keys().any(|atom| matches!(atom, Atom::Expr(expr) if kernel.exprs.uses_axis(*expr, axis))) {
+            return None;
         }
         let step = form.coefficient(Atom::Axis(axis));
         match (step, coordinate.modulo) {
@@ -130,14 +145,10 @@ pub fn stride(program: &Program, layouts: &BTreeMap<String, Layout>, kernel: &Ke
             (1, Some(_)) if coordinate.divide == 1 => total += stride as i64,
             (_, None) if coordinate.divide == 1 => total += step * stride as i64,
             (1, None) => {}
-            _ => return Stride::Other,
+            _ => return None,
         }
     }
-    match total {
-        0 => Stride::Zero,
-        1 => Stride::One,
-        _ => Stride::Other,
-    }
+    Some(total)
 }
 
 /// The dimension of an access that is an axis and nothing else.
@@ -162,25 +173,26 @@ pub fn is_constant(program: &Program, buffer: BufferId) -> bool {
     matches!(program.buffers[buffer].role, Role::Constant(_))
 }
 
-/// How many lanes a nest may run in: those of a vector of its widest variable, or of what it stores and loads. `None` where its
+/// How wide the lanes are in which a nest may run: as its widest variable, or as what it stores and loads. `None` where its
 /// variables have several widths, or none that vectors have.
-pub fn lanes(program: &Program, kernel: &Kernel, stmts: &[&Stmt], vector_bytes: u32) -> Option<usize> {
-    let mut dtypes: Vec<DType> = Vec::new();
-    for stmt in stmts {
-        match stmt {
-            Stmt::Set { var, .. } => dtypes.push(kernel.vars[*var]),
-            Stmt::Store { buffer, .. } => dtypes.push(program.buffers[*buffer].ty.dtype),
-            _ => {}
-        }
-    }
-    let vars: Vec<usize> = stmts
-        .iter()
-        .filter_map(|stmt| if let Stmt::Set { var, .. } = stmt { Some(kernel.vars[*var].size_bits()) } else { None })
-        .collect();
+pub fn lane_bits(program: &Program, kernel: &Kernel, stmts: &[&Stmt]) -> Option<usize> {
+    let set = |stmt: &&Stmt| if let Stmt::Set { var, .. } = stmt { Some(kernel.vars[*var].size_bits()) } else { None };
+    let vars: Vec<usize> = stmts.iter().filter_map(set).collect();
     let bits = match vars.first() {
         Some(&bits) if vars.iter().all(|&other| other == bits) => bits,
         Some(_) => return None,
-        None => dtypes.iter().map(|dtype| dtype.size_bits()).max()?.max(32),
+        None => {
+            let stored = |stmt: &&Stmt| match stmt {
+                Stmt::Store { buffer, .. } => Some(program.buffers[*buffer].ty.dtype.size_bits()),
+                _ => None,
+            };
+            stmts.iter().filter_map(stored).max()?.max(32)
+        }
     };
-    (bits >= 32).then_some(vector_bytes as usize * 8 / bits)
+    (bits >= 32).then_some(bits)
+}
+
+/// Lane counts of the vectors whose lanes have so many bits, the widest first.
+pub fn lane_counts(facts: &Facts, bits: usize) -> Vec<usize> {
+    facts.lane_counts(if bits == 64 { Lane::I64 } else { Lane::I32 })
 }

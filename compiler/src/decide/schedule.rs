@@ -4,10 +4,15 @@ use std::collections::BTreeMap;
 
 use mcc_kernel::Facts;
 
-use super::nest::{Access, Nest, Reduction, Stride, accesses, is_constant, lanes, plain_dim, stride};
+use super::cost;
+use super::nest::{
+    Access, Nest, Reduction, Stride, accesses, distance, is_constant, lane_bits, lane_counts, loads, plain_dim, stride,
+};
 use crate::decisions::{Layout, Step};
 use crate::loops::{AxisId, AxisKind, Kernel, Program, Role, Stmt};
 
+/// Multiply-adds in the body of a tile's innermost loop, at most.
+const MAX_BODY: usize = 112;
 /// Rounds of a short loop are unrolled up to this many.
 const MAX_UNROLLED: usize = 8;
 /// Statements with more expressions than this are long: repeating them makes the code larger, not faster.
@@ -31,21 +36,38 @@ pub enum Vector {
 #[derive(Clone, Debug)]
 pub struct Tile {
     pub vector: Vector,
-    pub lanes: usize,
-    /// Vectors along the vector axis, where it is spatial.
-    pub vectors: usize,
-    /// Another spatial axis, and how many of its rounds are jammed.
-    pub rows: Option<(AxisId, usize)>,
-    /// Where lanes reduce: a second spatial axis.
-    pub columns: Option<(AxisId, usize)>,
+    /// Lane counts of the vectors that are used, the widest first.
+    pub lane_counts: Vec<usize>,
+    /// Elements along the vector axis, where it is spatial; else those of one vector.
+    pub columns: usize,
+    /// Other spatial axes whose rounds are jammed, the innermost first.
+    pub rows: Vec<Rows>,
+}
+
+/// Rounds that are jammed.
+#[derive(Clone, Debug)]
+pub struct Rows {
+    pub axis: AxisId,
+    /// The axis just inside of `axis`, with which it becomes one before it is split.
+    pub merged: Option<AxisId>,
+    pub count: usize,
+}
+
+/// A kernel's one reduction, and what its tile is chosen from.
+struct Tiler<'a> {
+    program: &'a Program,
+    kernel: &'a Kernel,
+    nest: &'a Nest<'a>,
+    layouts: &'a BTreeMap<String, Layout>,
+    facts: &'a Facts,
+    reduction: &'a Reduction<'a>,
+    /// What the reduction loads.
+    operands: Vec<Access>,
+    /// What is stored after it, and what is loaded for that.
+    results: Vec<Access>,
 }
 
 impl Tile {
-    /// Elements of a panel: what the tile spans along its vector axis.
-    pub fn nr(&self) -> usize {
-        self.vectors * self.lanes
-    }
-
     /// The tile of a reduction; `None` where nothing in it can run in lanes.
     pub fn choose(
         program: &Program,
@@ -56,64 +78,13 @@ impl Tile {
         facts: &Facts,
     ) -> Option<Tile> {
         let stmts: Vec<&Stmt> = reduction.updates.iter().collect();
-        let lanes = lanes(program, kernel, &stmts, facts.vector_bytes)?;
+        let bits = lane_bits(program, kernel, &stmts)?;
         let operands = accesses(&kernel.exprs, reduction.updates);
-        let stores: Vec<Access> =
-            accesses(&kernel.exprs, reduction.stores.iter().copied()).into_iter().filter(|access| access.is_store).collect();
-        let strides = |accesses: &[Access], axis| -> Vec<Stride> {
-            let known = |access: &Access| {
-                let found = stride(program, layouts, kernel, access, axis);
-                // Weights are laid out for the axis that is chosen.
-                if found == Stride::Other && is_constant(program, access.buffer) { Stride::One } else { found }
-            };
-            accesses.iter().map(known).collect()
-        };
-        // Along an axis where operands are neighbours or the same, all lanes come with one instruction.
-        let whole = |axis| strides(&operands, axis).iter().all(|&stride| stride != Stride::Other);
-        let stored = |axis| strides(&stores, axis).iter().all(|&stride| stride == Stride::One);
-        let long = |axis: &AxisId| kernel.axes[*axis].extent >= lanes;
-        let spatial = spatial_in_lanes(kernel, nest, lanes, facts);
-        let first =
-            |fits: &dyn Fn(AxisId) -> bool| spatial.iter().copied().find(|&axis| long(&axis) && fits(axis)).map(Vector::Spatial);
-        let vector = first(&|axis| whole(axis) && stored(axis))
-            .or_else(|| {
-                reduction.axes.iter().copied().find(|axis| !operands.is_empty() && long(axis) && whole(*axis)).map(Vector::Reduce)
-            })
-            .or_else(|| first(&|axis| whole(axis)))
-            .or_else(|| first(&|axis| stored(axis)))?;
-        let registers = facts.vector_registers as usize;
-        let rows_beside = |vectors: usize| (registers - 1 - vectors) / (vectors + 1);
-        // Rows reuse what varies along the lanes only.
-        let reuses = |axis: AxisId| strides(&operands, axis).contains(&Stride::Zero) && kernel.axes[axis].extent > 1;
-        let other = |taken: Option<AxisId>| {
-            nest.spatial
-                .iter()
-                .rev()
-                .copied()
-                .find(|&axis| Some(axis) != taken && vector != Vector::Spatial(axis) && reuses(axis))
-        };
-        let extent = |axis: AxisId| kernel.axes[axis].extent;
-        match vector {
-            Vector::Spatial(axis) => {
-                let possible = extent(axis).div_ceil(lanes);
-                let rows = other(None);
-                // A long epilogue is repeated for every accumulator.
-                let most = if expression_count(kernel, reduction.stores.iter().copied()) > LONG { 8 } else { registers };
-                let panel = operands.iter().find_map(|access| panel_of(program, kernel, layouts, access, axis));
-                let panel = panel.filter(|panel| panel.is_multiple_of(lanes)).map(|panel| panel / lanes);
-                let (count, vectors) = register_tile(rows.map_or(1, extent), possible, panel, registers, most);
-                let rows = rows.map(|rows| (rows, count));
-                Some(Tile { vector, lanes, vectors, rows, columns: None })
-            }
-            Vector::Reduce(_) => {
-                let first = other(None);
-                let second = first.and_then(|first| other(Some(first)));
-                let side = if registers >= 32 { 4 } else { 2 };
-                let columns = first.map(|axis| (axis, even(extent(axis), rows_beside(side))));
-                let rows = second.map(|axis| (axis, even(extent(axis), side)));
-                Some(Tile { vector, lanes, vectors: 1, rows, columns })
-            }
-        }
+        let results = accesses(&kernel.exprs, reduction.stores.iter().copied());
+        let tiler = Tiler { program, kernel, nest, layouts, facts, reduction, operands, results };
+        let all = lane_counts(facts, bits);
+        // The widest lanes in which an axis runs well, narrower ones where all are short.
+        (0..all.len()).find_map(|widest| tiler.tile(bits, &all[widest..]))
     }
 
     /// The reduction's axes, the one along which operands are neighbours innermost.
@@ -127,36 +98,122 @@ impl Tile {
     }
 }
 
-/// The spatial axes that may run in so many lanes: none where a variable that is set beside the reduction has another width.
-fn spatial_in_lanes(kernel: &Kernel, nest: &Nest, lanes: usize, facts: &Facts) -> Vec<AxisId> {
+impl Tiler<'_> {
+    fn extent(&self, axis: AxisId) -> usize {
+        self.kernel.axes[axis].extent
+    }
+
+    fn distance(&self, access: &Access, axis: AxisId) -> Option<i64> {
+        distance(self.program, self.layouts, self.kernel, access, axis)
+    }
+
+    fn stride(&self, access: &Access, axis: AxisId) -> Stride {
+        let found = stride(self.program, self.layouts, self.kernel, access, axis);
+        // Weights are laid out for the axis that is chosen.
+        if found == Stride::Other && is_constant(self.program, access.buffer) { Stride::One } else { found }
+    }
+
+    fn tile(&self, bits: usize, lane_counts: &[usize]) -> Option<Tile> {
+        let lanes = lane_counts[0];
+        let long = |axis: AxisId| self.extent(axis) >= lanes;
+        // Along an axis where operands are neighbours or the same, all lanes come with one instruction.
+        let whole = |axis| self.operands.iter().all(|access| self.stride(access, axis) != Stride::Other);
+        let stored =
+            |axis| self.results.iter().filter(|access| access.is_store).all(|access| self.stride(access, axis) == Stride::One);
+        let spatial = spatial_in_lanes(self.kernel, self.nest, bits);
+        let first =
+            |fits: &dyn Fn(AxisId) -> bool| spatial.iter().copied().find(|&axis| long(axis) && fits(axis)).map(Vector::Spatial);
+        let reduced = || self.reduction.axes.iter().copied().find(|&axis| !self.operands.is_empty() && long(axis) && whole(axis));
+        // Lanes that are stored apart cost less than lanes that are summed.
+        let vector = first(&|axis| whole(axis) && stored(axis))
+            .or_else(|| first(&|axis| whole(axis)))
+            .or_else(|| reduced().map(Vector::Reduce))
+            .or_else(|| first(&|axis| stored(axis)))?;
+        Some(match vector {
+            Vector::Spatial(axis) => self.spatial(axis, lane_counts, bits),
+            Vector::Reduce(_) => self.reducing(vector, lane_counts),
+        })
+    }
+
+    /// Rows reuse what varies along the lanes only.
+    fn reuses(&self, axis: AxisId) -> bool {
+        self.operands.iter().any(|access| self.stride(access, axis) == Stride::Zero) && self.extent(axis) > 1
+    }
+
+    fn spatial(&self, vector: AxisId, lane_counts: &[usize], bits: usize) -> Tile {
+        let others: Vec<AxisId> = self.nest.spatial.iter().rev().copied().filter(|&axis| axis != vector).collect();
+        let inner = others.iter().position(|&axis| self.reuses(axis));
+        let outer = inner.and_then(|at| others.get(at + 1).copied()).filter(|&axis| self.reuses(axis));
+        let inner = inner.map(|at| others[at]);
+        let merged = outer.zip(inner).filter(|&(outer, inner)| self.may_merge(outer, inner));
+        let extent = |axis: Option<AxisId>| axis.map_or(1, |axis| self.extent(axis));
+        let rows = if merged.is_some() { [extent(outer) * extent(inner), 1] } else { [extent(inner), extent(outer)] };
+        // A long epilogue is repeated for every accumulator.
+        let registers = self.facts.vector_registers as usize;
+        let long = expression_count(self.kernel, self.reduction.stores.iter().copied()) > LONG;
+        let panel = |access| panel_of(self.program, self.kernel, self.layouts, access, vector);
+        let problem = cost::Problem {
+            columns: self.extent(vector),
+            panel: self.operands.iter().find_map(panel),
+            lane_counts: lane_counts.to_vec(),
+            lane_bytes: bits / 8,
+            rows,
+            depth: self.reduction.axes.iter().map(|&axis| self.extent(axis)).product(),
+            broadcasts: self.operands.iter().any(|access| self.stride(access, vector) == Stride::Zero),
+            most: if long { registers / 2 } else { registers },
+        };
+        let size = problem.best(self.facts);
+        let rows = match (merged, inner) {
+            (Some((outer, inner)), _) => vec![Rows { axis: outer, merged: Some(inner), count: size.rows[0] }],
+            (None, Some(inner)) => {
+                let inner = Rows { axis: inner, merged: None, count: size.rows[0] };
+                let outer = outer.filter(|_| size.rows[1] > 1).map(|axis| Rows { axis, merged: None, count: size.rows[1] });
+                [inner].into_iter().chain(outer).collect()
+            }
+            (None, None) => Vec::new(),
+        };
+        Tile { vector: Vector::Spatial(vector), lane_counts: lane_counts.to_vec(), columns: size.columns, rows }
+    }
+
+    /// Whether two axes, one just inside of the other, can be walked as one: the end of a round of the inner one is where the next
+    /// round of the outer one begins, in all buffers.
+    fn may_merge(&self, outer: AxisId, inner: AxisId) -> bool {
+        let joins = |access: &Access| {
+            let (Some(outer), Some(step)) = (self.distance(access, outer), self.distance(access, inner)) else { return false };
+            !access.padded && outer == step * self.extent(inner) as i64
+        };
+        let free = |axis: AxisId| self.kernel.axes[axis].limit.is_none();
+        let sets = |stmt: &Stmt| !matches!(stmt, Stmt::Set { value, .. } if !loads(&self.kernel.exprs, [*value]).is_empty());
+        free(outer) && free(inner) && self.nest.body.iter().all(sets) && self.operands.iter().chain(&self.results).all(joins)
+    }
+
+    fn reducing(&self, vector: Vector, lane_counts: &[usize]) -> Tile {
+        let other = |taken: Option<AxisId>| {
+            self.nest.spatial.iter().rev().copied().find(|&axis| Some(axis) != taken && self.reuses(axis))
+        };
+        let first = other(None);
+        let second = first.and_then(|first| other(Some(first)));
+        let registers = self.facts.vector_registers as usize;
+        let side = if registers >= 32 { 4 } else { 2 };
+        let rows = |axis: AxisId, most| Rows { axis, merged: None, count: even(self.extent(axis), most) };
+        let columns = first.map(|axis| rows(axis, (registers - 1 - side) / (side + 1)));
+        let rows = second.map(|axis| rows(axis, side));
+        Tile {
+            vector,
+            lane_counts: lane_counts.to_vec(),
+            columns: lane_counts[0],
+            rows: columns.into_iter().chain(rows).collect(),
+        }
+    }
+}
+
+/// The spatial axes that may run in lanes of so many bits: none where a variable that is set beside the reduction has another width.
+fn spatial_in_lanes(kernel: &Kernel, nest: &Nest, bits: usize) -> Vec<AxisId> {
     let fills = |stmt: &Stmt| match stmt {
-        Stmt::Set { var, .. } => kernel.vars[*var].size_bits() * lanes == facts.vector_bytes as usize * 8,
+        Stmt::Set { var, .. } => kernel.vars[*var].size_bits() == bits,
         _ => true,
     };
     if nest.body.iter().all(fills) { nest.spatial.clone() } else { Vec::new() }
-}
-
-/// Rows and vectors of the register tile that takes the fewest cycles for a block of this extent, with less code where that is close.
-/// Two multiply-adds and two loads are issued each cycle, and a multiply-add takes four: fewer than eight accumulators wait.
-///
-/// `panel`: vectors of the panels in which the weights lie already, which a tile then has.
-fn register_tile(rows: usize, vectors: usize, panel: Option<usize>, registers: usize, most: usize) -> (usize, usize) {
-    let sizes = |extent: usize, tile: usize| [(tile, extent / tile), (extent % tile, usize::from(!extent.is_multiple_of(tile)))];
-    let cost = |&(r, v): &(usize, usize)| {
-        let (mut half_cycles, mut accumulators) = (0, 0);
-        for (r, row_tiles) in sizes(rows, r) {
-            for (v, vector_tiles) in sizes(vectors, v) {
-                half_cycles += row_tiles * vector_tiles * ((r * v).max(r + v).max(8) + 1);
-                accumulators += if row_tiles * vector_tiles > 0 { r * v } else { 0 };
-            }
-        }
-        half_cycles * (200 + accumulators)
-    };
-    // Registers hold the accumulators, one operand for each row and each vector, and a scratch.
-    let fits = |&(r, v): &(usize, usize)| r * v + r + v < registers && r * v <= most;
-    let tiles = (1..=rows.min(registers)).flat_map(|r| (1..=vectors.min(8)).map(move |v| (r, v)));
-    let tiles = tiles.filter(|&(_, v)| panel.is_none_or(|panel| v == panel));
-    tiles.filter(fits).min_by_key(cost).unwrap_or((1, panel.unwrap_or(1)))
 }
 
 /// Elements of the panels of a constant that is packed for this axis.
@@ -245,21 +302,25 @@ impl Chooser<'_> {
         }
     }
 
-    /// Turns an axis of this extent into vectors of `lanes` that are unrolled, and what is left over into single rounds.
-    fn vectors(&mut self, axis: &str, extent: usize, lanes: usize) {
-        self.split(axis, lanes);
-        if extent >= lanes {
-            self.unroll(format!("{axis}.o"));
-            self.steps.push(Step::Vectorize { axis: format!("{axis}.i") });
+    /// Turns an axis of this extent into vectors that are unrolled, the widest first, and what is left over into single rounds.
+    fn vectors(&mut self, axis: &str, extent: usize, lane_counts: &[usize]) {
+        let Some((&lanes, narrower)) = lane_counts.split_first() else { return self.unroll(axis.into()) };
+        if extent < lanes {
+            return self.vectors(axis, extent, narrower);
         }
+        self.split(axis, lanes);
+        self.unroll(format!("{axis}.o"));
+        self.steps.push(Step::Vectorize { axis: format!("{axis}.i") });
         if !extent.is_multiple_of(lanes) {
-            self.unroll(format!("{axis}.t"));
+            self.vectors(&format!("{axis}.t"), extent % lanes, narrower);
         }
     }
 
     fn elementwise(&mut self, nest: &Nest) {
         let stmts: Vec<&Stmt> = nest.body.iter().collect();
-        let Some(lanes) = lanes(self.program, self.kernel, &stmts, self.facts.vector_bytes) else { return };
+        let Some(bits) = lane_bits(self.program, self.kernel, &stmts) else { return };
+        let lane_counts = lane_counts(self.facts, bits);
+        let Some(&narrowest) = lane_counts.last() else { return };
         let all = accesses(&self.kernel.exprs, nest.body);
         // Elements that share a byte are stored in order.
         if all.iter().any(|access| access.is_store && self.program.buffers[access.buffer].ty.dtype.is_packed()) {
@@ -282,7 +343,7 @@ impl Chooser<'_> {
             .spatial
             .iter()
             .rev()
-            .filter(|&&axis| self.extent(axis) >= lanes && self.may_run_together(nest, axis))
+            .filter(|&&axis| self.extent(axis) >= narrowest && self.may_run_together(nest, axis))
             .min_by_key(|&&axis| cost(axis))
         else {
             return;
@@ -293,12 +354,13 @@ impl Chooser<'_> {
         let innermost = *nest.spatial.last().expect("the vector axis");
         let (name, extent) = (self.name(vector), self.extent(vector));
         self.move_inside(&name, &self.name(innermost));
+        let lanes = *lane_counts.iter().find(|&&lanes| lanes <= extent).expect("the narrowest fits");
         let block =
             (lanes * if expression_count(self.kernel, nest.body.iter()) > LONG { 1 } else { 2 }).min(extent / lanes * lanes);
         self.split(&name, block);
-        self.vectors(&format!("{name}.i"), block, lanes);
+        self.vectors(&format!("{name}.i"), block, &lane_counts);
         if extent % block > 0 {
-            self.vectors(&format!("{name}.t"), extent % block, lanes);
+            self.vectors(&format!("{name}.t"), extent % block, &lane_counts);
         }
     }
 
@@ -319,40 +381,69 @@ impl Chooser<'_> {
         }
         match tile.vector {
             Vector::Spatial(vector) => {
-                let (name, extent, nr) = (self.name(vector), self.extent(vector), tile.nr());
+                let (name, extent, columns) = (self.name(vector), self.extent(vector), tile.columns);
                 // Panels of weights outermost: each comes once from memory and then from the cache for every tile.
                 if outermost && nest.spatial.first() != Some(&vector) {
                     self.steps.push(Step::Move { axis: name.clone(), inside: None });
                 }
-                self.jam(tile.rows);
-                self.split(&name, nr);
-                if extent >= nr {
-                    self.vectors(&format!("{name}.i"), nr, tile.lanes);
+                tile.rows.iter().for_each(|rows| self.jam(rows));
+                self.split(&name, columns);
+                if extent >= columns {
+                    self.vectors(&format!("{name}.i"), columns, &tile.lane_counts);
                 }
-                if extent % nr > 0 {
-                    self.vectors(&format!("{name}.t"), extent % nr, tile.lanes);
+                if extent % columns > 0 {
+                    self.vectors(&format!("{name}.t"), extent % columns, &tile.lane_counts);
                 }
+                self.unroll_steps(&order, tile);
             }
             Vector::Reduce(vector) => {
                 let name = self.name(vector);
                 // The axis in lanes is the innermost.
                 self.move_inside(&name, &self.name(last));
-                self.jam(tile.columns);
-                self.jam(tile.rows);
-                self.split(&name, tile.lanes);
+                tile.rows.iter().for_each(|rows| self.jam(rows));
+                self.split(&name, tile.columns);
                 self.steps.push(Step::Vectorize { axis: format!("{name}.i") });
             }
         }
     }
 
     /// Splits an axis into groups of rounds that are done together.
-    fn jam(&mut self, rows: Option<(AxisId, usize)>) {
-        let Some((axis, count)) = rows else { return };
-        let (name, extent) = (self.name(axis), self.extent(axis));
-        self.split(&name, count);
+    fn jam(&mut self, rows: &Rows) {
+        let (mut name, mut extent) = (self.name(rows.axis), self.extent(rows.axis));
+        if let Some(inner) = rows.merged {
+            self.steps.push(Step::Merge { outer: name.clone(), inner: self.name(inner) });
+            name = format!("{name}.{}", self.name(inner));
+            extent *= self.extent(inner);
+        }
+        self.split(&name, rows.count);
         self.unroll(format!("{name}.i"));
-        if extent % count > 0 {
+        if extent % rows.count > 0 {
             self.unroll(format!("{name}.t"));
+        }
+    }
+
+    /// Unrolls the steps of a tile's reduction, the innermost first, while the body stays short.
+    fn unroll_steps(&mut self, order: &[AxisId], tile: &Tile) {
+        let rows: usize = tile.rows.iter().map(|rows| rows.count).product();
+        let accumulators = rows * tile.columns.div_ceil(tile.lane_counts[0]);
+        let mut body = accumulators;
+        for &axis in order.iter().rev() {
+            let (name, extent) = (self.name(axis), self.extent(axis));
+            if body * extent <= MAX_BODY {
+                self.unroll(name);
+                body *= extent;
+                continue;
+            }
+            // Part of the rounds, where the loop is still all of the body.
+            let factor = [4, 2].into_iter().find(|&factor| accumulators * factor <= MAX_BODY);
+            if let Some(factor) = factor.filter(|_| body == accumulators && extent >= 16) {
+                self.split(&name, factor);
+                self.unroll(format!("{name}.i"));
+                if extent % factor > 0 {
+                    self.unroll(format!("{name}.t"));
+                }
+            }
+            return;
         }
     }
 

@@ -14,6 +14,7 @@ pub fn apply(kernel: &mut Kernel, buffers: &EntityMap<BufferId, Buffer>, steps: 
         let result = match step {
             Step::Split { axis, factor } => split(kernel, axis, *factor),
             Step::Move { axis, inside } => move_axis(kernel, axis, inside.as_deref()),
+            Step::Merge { outer, inner } => merge(kernel, outer, inner),
             Step::Unroll { axis } => mark(kernel, buffers, axis, AxisMode::Unroll),
             Step::Vectorize { axis } => mark(kernel, buffers, axis, AxisMode::Vector),
         };
@@ -117,6 +118,42 @@ fn split(kernel: &mut Kernel, name: &str, factor: usize) -> Result<()> {
         }
         parts
     });
+    Ok(())
+}
+
+/// Makes one loop of two, one of which is all that the other does.
+fn merge(kernel: &mut Kernel, outer_name: &str, inner_name: &str) -> Result<()> {
+    let (outer, inner) = (find(kernel, outer_name)?, find(kernel, inner_name)?);
+    let [
+        Axis { extent: rows, kind, limit: None, mode: AxisMode::Serial, .. },
+        Axis { extent, limit: None, mode: AxisMode::Serial, .. },
+    ] = [outer, inner].map(|axis| kernel.axes[axis].clone())
+    else {
+        bail!("axes {outer_name} and {inner_name} do not run from end to end");
+    };
+    may_swap(&kernel.axes, outer, inner)?;
+    ensure!(kind == kernel.axes[inner].kind, "axes {outer_name} and {inner_name} are of different kinds");
+    let count = rows.checked_mul(extent).filter(|&count| count > 0);
+    let Some(count) = count else { bail!("axes {outer_name} and {inner_name} have no rounds, or too many") };
+    let merged = kernel.axis(format!("{outer_name}.{inner_name}"), count, kind);
+    let from = kernel.exprs.clone();
+    let exprs = &mut kernel.exprs;
+    let (index, width) = (exprs.axis(merged), exprs.int(extent as i64));
+    let (row, column) = (exprs.binary(Binary::DivFloor, index, width), exprs.binary(Binary::Mod, index, width));
+    let mut apart = false;
+    let body = std::mem::take(&mut kernel.body);
+    kernel.body = rewrite_loops(body, outer, &mut |body| match &body[..] {
+        [Stmt::Loop { axis, body }] if *axis == inner => {
+            let body = Replace::new(&mut kernel.exprs, &from, outer, row).stmts(body);
+            let from = kernel.exprs.clone();
+            vec![Stmt::Loop { axis: merged, body: Replace::new(&mut kernel.exprs, &from, inner, column).stmts(&body) }]
+        }
+        _ => {
+            apart = true;
+            vec![Stmt::Loop { axis: outer, body }]
+        }
+    });
+    ensure!(!apart, "the loop over {inner_name} is not all that the loop over {outer_name} does");
     Ok(())
 }
 

@@ -103,6 +103,9 @@ pub struct CompileArgs {
     /// End after this stage and write nothing
     #[arg(long, value_name = "STAGE")]
     pub stop_after: Option<Stage>,
+    /// Make a run tell `mcc_call.profile` of each kernel before and after it
+    #[arg(long)]
+    pub profile: bool,
     /// Write the files that the result depends on, for make and ninja
     #[arg(long, value_name = "PATH")]
     pub depfile: Option<PathBuf>,
@@ -184,10 +187,14 @@ pub struct BenchArgs {
     /// Threads that a run uses
     #[arg(long, default_value_t = 1)]
     pub threads: usize,
+    /// Print JSON
+    #[arg(long, conflicts_with = "worker")]
+    pub json: bool,
     /// How long to measure, in seconds
     #[arg(long, default_value_t = 2.0)]
     pub seconds: f64,
-    /// Answer lines `run SECONDS` on the standard input with the nanoseconds of every run, as a JSON list, until `quit`
+    /// Answer lines on the standard input until `quit`: `run SECONDS` with the nanoseconds of every run, as a JSON list, and
+    /// `rates LEVEL…` with what this machine can do, of these levels of its memory (L1, L2, L3, memory)
     #[arg(long)]
     pub worker: bool,
     /// A folder with index.json, a list of {name, file} for the inputs, and these .npy files [default: random inputs]

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::ptr;
+use std::time::Instant;
 
 use bytes::Bytes;
 use cranelift_codegen::binemit::Reloc;
@@ -40,6 +41,9 @@ pub struct Executable {
 pub struct Binding {
     inputs: Vec<Buffer>,
     outputs: Vec<Buffer>,
+    /// Where they are, filled in by each run.
+    input_table: Vec<*const c_void>,
+    output_table: Vec<*mut c_void>,
     /// Extents known only at run time: those that the inputs have, then those that a run answers.
     extents: Vec<i64>,
 }
@@ -63,8 +67,9 @@ impl Executable {
                 Error::new(format!("this CPU is not a {}", model.cpu.name)).help("choose one with --cpu, as --cpu native")
             );
         }
-        let (module, entry) = load_module(linked);
-        let address = module.get_finalized_function(entry);
+        let weights = (!model.weights.is_empty()).then_some((linked.weights_symbol.as_str(), &model.weights[..]));
+        let (module, functions) = load_module(&linked.functions, weights);
+        let address = module.get_finalized_function(functions[0]);
         // SAFETY: the entry function has this signature, and the module that holds it lives as long as the result.
         let function = unsafe { std::mem::transmute::<*const u8, abi::CallFunction>(address) };
         Ok(Self {
@@ -89,27 +94,42 @@ impl Executable {
             inputs: inputs.iter().map(|tensor| Buffer::holding(tensor.data())).collect(),
             // What a run does not write shows: NaN in floats.
             outputs: self.model.outputs.iter().map(|port| Buffer::filled(port.ty.size_bytes(), 0xff)).collect(),
+            input_table: Vec::new(),
+            output_table: Vec::new(),
             extents,
         })
     }
 
     /// Runs once and returns the status, one of [`abi::status`].
     pub fn run(&mut self, binding: &mut Binding) -> i32 {
-        let inputs: Vec<*const c_void> = binding.inputs.iter().map(|buffer| buffer.start().cast()).collect();
-        let outputs: Vec<*mut c_void> = binding.outputs.iter_mut().map(|buffer| buffer.start_mut().cast()).collect();
+        self.call(binding, ptr::null())
+    }
+
+    /// As [`run`](Self::run), for a model that was compiled with profiling: `stamps` gets the time at the begin and end of each kernel.
+    pub fn run_profiled(&mut self, binding: &mut Binding, stamps: &mut Vec<Stamp>) -> i32 {
+        let context = ptr::from_mut(stamps).cast();
+        let profile = abi::Profile { size: size_of::<abi::Profile>() as u32, reserved: 0, stamp: Some(stamp), context };
+        self.call(binding, &profile)
+    }
+
+    fn call(&mut self, binding: &mut Binding, profile: *const abi::Profile) -> i32 {
+        binding.input_table.clear();
+        binding.input_table.extend(binding.inputs.iter().map(|buffer| buffer.start().cast::<c_void>()));
+        binding.output_table.clear();
+        binding.output_table.extend(binding.outputs.iter_mut().map(|buffer| buffer.start_mut().cast::<c_void>()));
         let (dims, counts) = binding.extents.split_at_mut(self.model.dims.len());
         let call = abi::Call {
             size: size_of::<abi::Call>() as u32,
             cpu_features: self.cpu_features,
-            inputs: inputs.as_ptr(),
-            outputs: outputs.as_ptr(),
+            inputs: binding.input_table.as_ptr(),
+            outputs: binding.output_table.as_ptr(),
             dims: dims.as_ptr(),
             counts: counts.as_mut_ptr(),
             arena: self.arena.start_mut().cast(),
             weights: ptr::null(),
             parallel_for: None,
             parallel_context: ptr::null_mut(),
-            profile: ptr::null_mut(),
+            profile,
         };
         // SAFETY: `bind` made buffers of the sizes that the model was compiled for, which only this call refers to; the CPU has
         // what `load` checked.
@@ -130,6 +150,20 @@ impl Executable {
         };
         self.model.outputs.iter().zip(&binding.outputs).map(tensor).collect()
     }
+}
+
+/// A kernel, by its place in the manifest, that begins or ends.
+#[derive(Clone, Copy, Debug)]
+pub struct Stamp {
+    pub kernel: u32,
+    pub is_end: bool,
+    pub at: Instant,
+}
+
+unsafe extern "C" fn stamp(context: *mut c_void, kernel: u32, end: u32) {
+    // SAFETY: `run_profiled` gives its stamps as the context.
+    let stamps = unsafe { &mut *context.cast::<Vec<Stamp>>() };
+    stamps.push(Stamp { kernel, is_end: end != 0, at: Instant::now() });
 }
 
 impl std::fmt::Debug for Executable {
@@ -162,44 +196,91 @@ fn status_name(status: i32) -> &'static str {
     abi::status::ALL.iter().find(|(_, value)| *value == status).map_or("an unknown status", |(name, _)| name)
 }
 
-fn load_module(linked: &Linked) -> (JITModule, FuncId) {
-    let fail = |error: &dyn std::fmt::Display| -> ! { bug!("the model cannot be loaded: {error}") };
+/// Kernels that are loaded without a model around them.
+pub struct Functions {
+    functions: Vec<(KernelFunction, Vec<usize>)>,
+    /// Owns the code; freed when this is dropped.
+    module: Option<JITModule>,
+}
+
+type KernelFunction = unsafe extern "C" fn(table: *const *mut u8, begin: i64, end: i64);
+
+impl Functions {
+    /// Loads kernels for this machine, each with the bytes that it needs of each buffer. They refer to no symbol.
+    pub fn load(kernels: Vec<(String, Code, Vec<usize>)>) -> Self {
+        let (sizes, functions): (Vec<_>, Vec<_>) = kernels.into_iter().map(|(name, code, sizes)| (sizes, (name, code))).unzip();
+        let (module, ids) = load_module(&functions, None);
+        // SAFETY: kernels have this signature, and the module that holds them lives as long as the result.
+        let function = |&id| unsafe { std::mem::transmute::<*const u8, KernelFunction>(module.get_finalized_function(id)) };
+        let functions = ids.iter().map(function).zip(sizes).collect();
+        Self { functions, module: Some(module) }
+    }
+
+    /// Runs rounds `0..rounds` of a kernel.
+    pub fn run(&self, kernel: usize, buffers: &mut [Buffer], rounds: i64) {
+        let (function, sizes) = &self.functions[kernel];
+        let fits = buffers.len() == sizes.len() && buffers.iter().zip(sizes).all(|(buffer, size)| buffer.size_bytes >= *size);
+        assert!(fits, "the kernel needs buffers of {sizes:?} bytes");
+        let table: Vec<*mut u8> = buffers.iter_mut().map(Buffer::start_mut).collect();
+        // SAFETY: the buffers are as large as the kernel takes them to be.
+        unsafe { function(table.as_ptr(), 0, rounds) };
+    }
+}
+
+impl std::fmt::Debug for Functions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Functions").field("count", &self.functions.len()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Functions {
+    fn drop(&mut self) {
+        if let Some(module) = self.module.take() {
+            // SAFETY: nothing refers to the code but `functions`, which go with this.
+            unsafe { module.free_memory() };
+        }
+    }
+}
+
+/// Loads functions, in their order, and the weights that they may refer to by a symbol.
+fn load_module(functions: &[(String, Code)], weights: Option<(&str, &[u8])>) -> (JITModule, Vec<FuncId>) {
+    let fail = |error: &dyn std::fmt::Display| -> ! { bug!("the code cannot be loaded: {error}") };
     let mut flags = settings::builder();
     flags.set("is_pic", "false").unwrap_or_else(|error| fail(&error));
     let isa = cranelift_codegen::isa::lookup(Triple::host()).unwrap_or_else(|error| fail(&error));
     let isa = isa.finish(settings::Flags::new(flags)).unwrap_or_else(|error| fail(&error));
     let mut builder = JITBuilder::with_isa(isa, default_libcall_names());
     // One block, so that everything is in reach of everything.
-    let code_bytes = linked.sizes.code_bytes as usize + linked.functions.len() * SLACK_PER_FUNCTION_BYTES;
-    let size_bytes = linked.model.weights.len() + code_bytes + SLACK_BYTES;
+    let code_bytes: usize = functions.iter().map(|(_, code)| code.bytes.len() + SLACK_PER_FUNCTION_BYTES).sum();
+    let size_bytes = weights.map_or(0, |(_, bytes)| bytes.len()) + code_bytes + SLACK_BYTES;
     let memory = ArenaMemoryProvider::new_with_size(size_bytes).unwrap_or_else(|error| fail(&error));
     builder.memory_provider(Box::new(memory));
     let mut module = JITModule::new(builder);
 
     let mut symbols = Symbols::default();
     let signature = module.make_signature();
-    for (symbol, _) in &linked.functions {
+    for (symbol, _) in functions {
         let id = module.declare_function(symbol, Linkage::Local, &signature).unwrap_or_else(|error| fail(&error));
         symbols.functions.insert(symbol, id);
     }
-    if !linked.model.weights.is_empty() {
-        let symbol = &linked.weights_symbol;
+    if let Some((symbol, bytes)) = weights {
         let id = module.declare_data(symbol, Linkage::Local, false, false).unwrap_or_else(|error| fail(&error));
         symbols.data.insert(symbol, id);
         let mut data = DataDescription::new();
-        data.define(linked.model.weights.to_vec().into_boxed_slice());
+        data.define(bytes.to_vec().into_boxed_slice());
         data.set_align(abi::ARENA_ALIGN as u64);
         module.define_data(id, &data).unwrap_or_else(|error| fail(&error));
     }
-    for (symbol, code) in &linked.functions {
+    let mut ids = Vec::new();
+    for (symbol, code) in functions {
         let relocs = symbols.relocs(code);
         let align = u64::from(code.align_bytes).max(16);
         let id = symbols.functions[symbol.as_str()];
         module.define_function_bytes(id, align, &code.bytes, &relocs).unwrap_or_else(|error| fail(&error));
+        ids.push(id);
     }
     module.finalize_definitions().unwrap_or_else(|error| fail(&error));
-    let entry = symbols.functions[linked.functions[0].0.as_str()];
-    (module, entry)
+    (module, ids)
 }
 
 #[derive(Default)]
@@ -234,14 +315,14 @@ impl Symbols<'_> {
 
 /// Bytes at the alignment of an arena.
 #[derive(Debug)]
-struct Buffer {
+pub struct Buffer {
     memory: Vec<u8>,
     start: usize,
     size_bytes: usize,
 }
 
 impl Buffer {
-    fn filled(size_bytes: usize, byte: u8) -> Self {
+    pub fn filled(size_bytes: usize, byte: u8) -> Self {
         let memory = vec![byte; size_bytes + abi::ARENA_ALIGN];
         let start = memory.as_ptr().align_offset(abi::ARENA_ALIGN);
         Self { memory, start, size_bytes }
@@ -253,7 +334,7 @@ impl Buffer {
         buffer
     }
 
-    fn bytes(&self) -> &[u8] {
+    pub fn bytes(&self) -> &[u8] {
         &self.memory[self.start..][..self.size_bytes]
     }
 

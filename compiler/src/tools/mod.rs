@@ -12,8 +12,11 @@ mod inputs;
 pub mod interpret;
 mod lists;
 mod opt;
+mod rates;
 mod report;
 mod run;
+mod table;
+mod work;
 
 use std::io::{ErrorKind, Write, stdout};
 use std::process::ExitCode;

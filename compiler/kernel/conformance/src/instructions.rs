@@ -48,8 +48,7 @@ fn candidates(types: &[Type], result: Type) -> Vec<Vec<Type>> {
 /// Everything that the target computes from registers; what that is, the verifier says.
 pub fn signatures(facts: &Facts) -> Vec<Signature> {
     let types = types(facts);
-    let ops: Vec<Op> =
-        OPERATIONS.iter().map(|(_, op)| op.clone()).chain([Op::Extract(0), Op::Extract(1), Op::Extract(15)]).collect();
+    let ops: Vec<Op> = OPERATIONS.iter().map(|(_, op)| op.clone()).chain([0, 1, 2, 4, 8, 15, 16, 32].map(Op::Extract)).collect();
     let mut signatures = Vec::new();
     for &result in &types {
         for args in candidates(&types, result) {

@@ -317,7 +317,7 @@ impl<'a> Preparer<'a> {
             Op::SymbolAddr(name) => Step::SymbolAddr { to, symbol: self.symbol(name) },
             Op::Splat => Step::Unary { function: |a| a, to, lanes, bits: 64, a: arg(0) },
             Op::Pack => Step::Move(places.iter().enumerate().map(|(lane, &place)| (to + lane, place, 1)).collect()),
-            Op::Extract(lane) => Step::Move(vec![(to, places[0] + usize::from(*lane), 1)]),
+            Op::Extract(lane) => Step::Move(vec![(to, places[0] + usize::from(*lane), lanes)]),
             Op::MaskAnd | Op::MaskOr | Op::MaskXor => {
                 Step::Binary { function: lanes::mask_binary(op), to, lanes, a: arg(0), b: arg(1) }
             }

@@ -1,0 +1,181 @@
+//! What a register tile costs: the one model from which sizes of tiles are chosen. Reads from top to bottom.
+//!
+//! A tile is `rows × columns` accumulators of a reduction: `columns` neighbours along the axis in lanes, in vectors, and `rows` rounds
+//! of other axes. In each step of the reduction it loads a vector for each vector of columns and one factor for each row, and
+//! multiplies and adds for each accumulator. What bounds a step is the busiest of the units for multiply-adds, those for loads, and
+//! the time that a multiply-add needs before the next can add to its result.
+
+use mcc_kernel::Facts;
+
+/// Cycles to start and end a tile of no accumulators, and for each of them, which is set to zero, finished and stored.
+const START_CYCLES: f64 = 12.0;
+const FINISH_CYCLES: f64 = 1.0;
+/// Cycles for each byte of a panel that comes from the second-level cache, beside the multiply-adds that hide most of it.
+const PANEL_BYTE_CYCLES: f64 = 0.0018;
+/// Vectors of columns beyond these never help.
+const MAX_VECTORS: usize = 8;
+/// Code for different rests makes a tile a little worse.
+const CODE_WEIGHT: f64 = 1.0 / 4000.0;
+
+/// A reduction as tiles see it.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    /// Elements along the axis in lanes.
+    pub columns: usize,
+    /// Elements of the panels in which a weight lies already, which a tile then has.
+    pub panel: Option<usize>,
+    /// Lane counts of the vectors that may be used, the widest first.
+    pub lane_counts: Vec<usize>,
+    pub lane_bytes: usize,
+    /// Rounds of the axis whose rounds are jammed first, and of the one around it, which is jammed only with all of the first.
+    pub rows: [usize; 2],
+    /// Rounds of the reduction.
+    pub depth: usize,
+    /// Whether one factor is the same in all lanes; else there are no rows that share a vector.
+    pub broadcasts: bool,
+    /// Accumulators at most.
+    pub most: usize,
+}
+
+/// Rounds of each row axis, and elements of the columns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Size {
+    pub rows: [usize; 2],
+    pub columns: usize,
+}
+
+impl Problem {
+    /// The size of the cheapest tile that fits the registers.
+    pub fn best(&self, facts: &Facts) -> Size {
+        let mut best =
+            (f64::INFINITY, Size { rows: [1, 1], columns: self.panel.unwrap_or(self.lane_counts[0]).min(self.columns) });
+        for size in self.sizes(facts) {
+            let cost = self.cycles(size, facts);
+            if cost < best.0 {
+                best = (cost, size);
+            }
+        }
+        best.1
+    }
+
+    fn sizes(&self, facts: &Facts) -> Vec<Size> {
+        let lanes = self.lane_counts[0];
+        let columns: Vec<usize> = match self.panel {
+            Some(panel) => vec![panel],
+            None => {
+                (1..=MAX_VECTORS.min(self.columns.div_ceil(lanes))).map(|vectors| (vectors * lanes).min(self.columns)).collect()
+            }
+        };
+        let registers = facts.vector_registers as usize;
+        let mut sizes = Vec::new();
+        for columns in columns {
+            for inner in 1..=self.rows[0].min(registers) {
+                let most_outer = if inner == self.rows[0] { self.rows[1].min(registers / inner) } else { 1 };
+                for outer in 1..=most_outer {
+                    let (rows, vectors) = (inner * outer, self.vectors(columns));
+                    // Beside the accumulators a vector of each column, and factors.
+                    let factors = if facts.lane_operand && self.broadcasts { rows } else { 2 };
+                    if rows * vectors + vectors + factors <= registers && rows * vectors <= self.most {
+                        sizes.push(Size { rows: [inner, outer], columns });
+                    }
+                }
+            }
+        }
+        sizes
+    }
+
+    /// Vectors for so many neighbours, each of the widest that the rest fills.
+    pub fn vectors(&self, mut columns: usize) -> usize {
+        let mut vectors = 0;
+        for &lanes in &self.lane_counts {
+            vectors += columns / lanes;
+            columns %= lanes;
+        }
+        vectors + columns
+    }
+
+    /// Cycles for the whole reduction.
+    fn cycles(&self, size: Size, facts: &Facts) -> f64 {
+        let parts =
+            |extent: usize, tile: usize| [(tile, extent / tile), (extent % tile, usize::from(!extent.is_multiple_of(tile)))];
+        let (mut cycles, mut code) = (0.0, 0);
+        for (inner, inner_tiles) in parts(self.rows[0], size.rows[0]) {
+            for (outer, outer_tiles) in parts(self.rows[1], size.rows[1]) {
+                for (columns, column_tiles) in parts(self.columns, size.columns) {
+                    let tiles = inner_tiles * outer_tiles * column_tiles;
+                    if tiles > 0 {
+                        cycles += tiles as f64 * self.tile_cycles(inner * outer, columns, facts);
+                        code += inner * outer * self.vectors(columns);
+                    }
+                }
+            }
+        }
+        cycles * (1.0 + code as f64 * CODE_WEIGHT)
+    }
+
+    fn tile_cycles(&self, rows: usize, columns: usize, facts: &Facts) -> f64 {
+        let vectors = self.vectors(columns);
+        let accumulators = (rows * vectors) as f64;
+        let factors = match (self.broadcasts, facts.lane_operand) {
+            (true, false) => rows as f64,
+            (true, true) => rows as f64 / 4.0,
+            // One vector for each accumulator.
+            (false, _) => accumulators,
+        };
+        let multiply_adds = accumulators / f64::from(facts.fmas_per_cycle);
+        let loads = (vectors as f64 + factors) / f64::from(facts.loads_per_cycle);
+        let step = multiply_adds.max(loads).max(f64::from(facts.fma_latency));
+        let panel_bytes = self.depth * columns * self.lane_bytes;
+        let panel = if panel_bytes > facts.l1_bytes / 2 { panel_bytes as f64 * PANEL_BYTE_CYCLES } else { 0.0 };
+        self.depth as f64 * step + panel + START_CYCLES + FINISH_CYCLES * accumulators
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine with vectors of 16 lanes and this many registers.
+    fn facts(vector_registers: u32, fmas_per_cycle: u32) -> Facts {
+        Facts {
+            vector_bytes: 64,
+            vector_registers,
+            l1_bytes: 32 << 10,
+            l2_bytes: 1 << 20,
+            fmas_per_cycle,
+            loads_per_cycle: 2,
+            fma_latency: 4,
+            ..Facts::default()
+        }
+    }
+
+    fn problem(rows: [usize; 2], columns: usize, depth: usize) -> Problem {
+        let lane_counts = vec![16, 8, 4];
+        Problem { columns, panel: None, lane_counts, lane_bytes: 4, rows, depth, broadcasts: true, most: 32 }
+    }
+
+    #[test]
+    fn tiles_cover_the_latency_and_fit_the_registers() {
+        for (rows, columns) in [([56, 56], 64), ([28, 28], 128), ([14, 14], 256), ([7, 7], 512), ([12544, 1], 16), ([49, 1], 960)]
+        {
+            let size = problem(rows, columns, 576).best(&facts(32, 2));
+            let vectors = size.columns / 16;
+            let accumulators = size.rows[0] * size.rows[1] * vectors;
+            assert!((14..=28).contains(&accumulators) && accumulators + vectors + 2 <= 32, "{rows:?} {columns}: {size:?}");
+        }
+    }
+
+    #[test]
+    fn rests_are_few_and_a_panel_stays_as_it_lies() {
+        let size = problem([49, 1], 16, 960).best(&facts(32, 2));
+        assert_eq!(49usize.div_ceil(size.rows[0]), 2, "{size:?}");
+        let packed = Problem { panel: Some(48), ..problem([49, 1], 96, 100) };
+        assert_eq!(packed.best(&facts(32, 2)).columns, 48);
+    }
+
+    #[test]
+    fn rests_of_columns_run_in_narrower_vectors() {
+        let problem = problem([1, 1], 31, 1);
+        assert_eq!([31, 24, 16, 5, 3].map(|columns| problem.vectors(columns)), [6, 2, 1, 2, 3]);
+    }
+}

@@ -1,0 +1,342 @@
+//! What this machine can do: the rates that times of kernels are judged by, measured on the spot.
+//!
+//! The loops that measure are kernels, compiled as those of models are, in vectors of the target's width.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use mcc_kernel::{Address, Builder, Cpu, Facts, Kernel, Lane, Op, Operand, Type, VReg};
+use mcc_support::{Result, ensure};
+use serde_json::{Value, json};
+
+use crate::targets;
+
+use super::exec::{Buffer, Functions};
+
+/// How long one of several measurements of a rate takes at least.
+const SLICE: Duration = Duration::from_micros(300);
+const SLICES: usize = 5;
+/// Vectors that a round of a loop over memory moves: with what they are combined in, less than any machine has registers.
+const VECTORS: usize = 8;
+/// What is gone through to measure a cache: this part of its capacity, at most so often the capacity of the one before it.
+const PART: usize = 2;
+const TIMES_BEFORE: usize = 6;
+/// How often the largest cache fits in what is gone through to measure the memory.
+const BEYOND_CACHES: usize = 3;
+
+/// A level of the memory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Level {
+    pub name: String,
+    /// `None` for the memory itself.
+    pub capacity_bytes: Option<usize>,
+    /// What is gone through to measure it.
+    measured_bytes: usize,
+}
+
+/// Bytes per second of a level.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Bandwidth {
+    pub read: f64,
+    pub write: f64,
+    /// Of bytes that are read and bytes that are written together, as many of one as of the other.
+    pub copy: f64,
+}
+
+impl Bandwidth {
+    /// Seconds in which so many bytes are read and written.
+    pub fn seconds(&self, read_bytes: f64, written_bytes: f64) -> f64 {
+        let both = read_bytes.min(written_bytes);
+        2.0 * both / self.copy + (read_bytes - both) / self.read + (written_bytes - both) / self.write
+    }
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub struct Rates {
+    pub lanes: u32,
+    pub vector_registers: u32,
+    /// f32 multiply-adds per second.
+    pub fma: f64,
+    /// The levels that were asked for, in order; the first cache always.
+    pub levels: Vec<(Level, Bandwidth)>,
+}
+
+impl Rates {
+    /// The first level that holds so many bytes.
+    pub fn level_of(&self, bytes: usize) -> &(Level, Bandwidth) {
+        let holds = |level: &Level| level.capacity_bytes.is_none_or(|capacity| bytes <= capacity);
+        self.levels.iter().find(|(level, _)| holds(level)).unwrap_or(&self.levels[self.levels.len() - 1])
+    }
+
+    pub fn to_json(&self) -> Value {
+        let level = |(level, bandwidth): &(Level, Bandwidth)| {
+            json!({
+                "name": level.name,
+                "capacity_bytes": level.capacity_bytes,
+                "read_bytes_per_s": bandwidth.read,
+                "write_bytes_per_s": bandwidth.write,
+                "copy_bytes_per_s": bandwidth.copy,
+            })
+        };
+        json!({
+            "lanes": self.lanes,
+            "vector_registers": self.vector_registers,
+            "fma_per_s": self.fma,
+            "levels": self.levels.iter().map(level).collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// Measures rates.
+#[derive(Debug)]
+pub struct Meter {
+    facts: Facts,
+    levels: Vec<Level>,
+    functions: Functions,
+    buffers: Vec<Buffer>,
+}
+
+impl Meter {
+    pub fn new(cpu: &Cpu) -> Self {
+        let (target, _) = targets::target_for(cpu);
+        let facts = target.facts(cpu);
+        let levels = levels();
+        let mut kernels = vec![(multiply_adds(&facts), 4 * facts.vector_bytes as usize)];
+        for level in &levels {
+            let all = [read(&facts, level), write(&facts, level), copy(&facts, level)];
+            kernels.extend(all.map(|kernel| (kernel, level.measured_bytes)));
+        }
+        let compiled = kernels.into_iter().map(|(kernel, size_bytes)| {
+            let code = target.compile(&kernel, cpu);
+            (kernel.name, code, vec![size_bytes])
+        });
+        Self { functions: Functions::load(compiled.collect()), facts, levels, buffers: vec![Buffer::filled(1 << 16, 1)] }
+    }
+
+    /// Measures what the levels of these names can do, or all where there are none. It takes a few milliseconds for each cache, and
+    /// some tens for the memory.
+    pub fn measure(&mut self, names: &[&str]) -> Result<Rates> {
+        for name in names {
+            let known = self.levels.iter().any(|level| level.name == *name);
+            ensure!(known, "there is no level '{name}' of this machine's memory");
+        }
+        let rounds_of_lanes = f64::from(accumulators(&self.facts) * lanes(&self.facts));
+        let fma = rounds_of_lanes / self.seconds_per_round(0);
+        let mut measured = Vec::new();
+        for (index, level) in self.levels.clone().into_iter().enumerate() {
+            if index > 0 && !names.is_empty() && !names.contains(&&*level.name) {
+                continue;
+            }
+            if self.buffers[0].bytes().len() < level.measured_bytes {
+                // Not zeros: pages of these may all be one page.
+                self.buffers = vec![Buffer::filled(level.measured_bytes, 1)];
+            }
+            let bytes = level.measured_bytes as f64;
+            let [read, write, copy] = [1, 2, 3].map(|kernel| bytes / self.seconds_per_round(3 * index + kernel));
+            measured.push((level, Bandwidth { read, write, copy }));
+        }
+        let (lanes, vector_registers) = (lanes(&self.facts), self.facts.vector_registers);
+        Ok(Rates { lanes, vector_registers, fma, levels: measured })
+    }
+
+    /// The median of several measurements.
+    fn seconds_per_round(&mut self, kernel: usize) -> f64 {
+        let mut time = |rounds: i64| {
+            let start = Instant::now();
+            self.functions.run(kernel, &mut self.buffers, rounds);
+            start.elapsed()
+        };
+        let mut rounds = 1;
+        while time(rounds) < SLICE {
+            rounds *= 2;
+        }
+        let mut seconds: Vec<f64> = (0..SLICES).map(|_| time(rounds).as_secs_f64() / rounds as f64).collect();
+        seconds.sort_unstable_by(f64::total_cmp);
+        seconds[SLICES / 2]
+    }
+}
+
+fn lanes(facts: &Facts) -> u32 {
+    facts.vector_bytes / Lane::F32.bytes()
+}
+
+/// Enough for the latency of several multiply-adds in each cycle, with registers left for their operands.
+fn accumulators(facts: &Facts) -> u32 {
+    facts.vector_registers * 3 / 4
+}
+
+fn kernel(name: &str, body: impl FnOnce(&mut Builder, VReg, Operand, Operand)) -> Kernel {
+    let mut builder = Builder::new(name, &[Type::Ptr, Type::I64, Type::I64]);
+    let (table, begin, end) = (builder.param(0), builder.param(1), builder.param(2));
+    let buffer = builder.load_ptr(Address::new(table, 0));
+    body(&mut builder, buffer, Operand::Reg(begin), Operand::Reg(end));
+    builder.finish(None)
+}
+
+/// Each round multiplies and adds in every accumulator once.
+fn multiply_adds(facts: &Facts) -> Kernel {
+    let ty = Type::vector(Lane::F32, lanes(facts) as u8);
+    let (vector, align) = (i64::from(facts.vector_bytes), Lane::F32.bytes());
+    kernel("multiply_adds", |builder, buffer, begin, end| {
+        let [a, b, start] = [0, 1, 2].map(|place| builder.load(ty, Address::new(buffer, place * vector), align));
+        let init = vec![start; accumulators(facts) as usize];
+        let sums = builder.for_loop(begin, end, 1, &init, |builder, _, sums| {
+            let step = |&sum| {
+                if facts.fma {
+                    return builder.fma(a, b, sum);
+                }
+                let product = builder.binary(Op::Mul, a, b);
+                builder.binary(Op::Add, product, sum)
+            };
+            sums.iter().map(step).collect()
+        });
+        let total = sums.into_iter().reduce(|a, b| builder.binary(Op::Add, a, b)).expect("there are accumulators");
+        builder.store(total, Address::new(buffer, 3 * vector), align);
+    })
+}
+
+/// Each round goes through a level's buffer, `VECTORS` at a time: `step` is given the pointer and the values that it carries.
+fn passes(
+    builder: &mut Builder,
+    (begin, end): (Operand, Operand),
+    (buffer, chunk_bytes, chunks): (VReg, usize, usize),
+    init: &[VReg],
+    mut step: impl FnMut(&mut Builder, VReg, &[VReg]) -> Vec<VReg>,
+) -> Vec<VReg> {
+    builder.for_loop(begin, end, 1, init, |builder, _, carried| {
+        let with_pointer: Vec<VReg> = [buffer].iter().chain(carried).copied().collect();
+        let inner =
+            builder.for_loop(Operand::Const(0), Operand::Const(chunks as i64), 1, &with_pointer, |builder, _, carried| {
+                let next = step(builder, carried[0], &carried[1..]);
+                let pointer = builder.lea(Address::new(carried[0], chunk_bytes as i64));
+                [pointer].into_iter().chain(next).collect()
+            });
+        inner[1..].to_vec()
+    })
+}
+
+/// What is read is combined by an operation of no latency to speak of.
+fn read(facts: &Facts, level: &Level) -> Kernel {
+    let ty = Type::vector(Lane::I32, lanes(facts) as u8);
+    let (vector, align) = (facts.vector_bytes as usize, Lane::I32.bytes());
+    kernel(&format!("read_{}", level.name), |builder, buffer, begin, end| {
+        let start = builder.load(ty, Address::new(buffer, 0), align);
+        let chunk_bytes = VECTORS * vector;
+        let buffer_chunks = (buffer, chunk_bytes, level.measured_bytes / chunk_bytes);
+        let all = passes(builder, (begin, end), buffer_chunks, &[start; VECTORS / 2], |builder, pointer, bits| {
+            let mut bits = bits.to_vec();
+            for place in 0..VECTORS {
+                let value = builder.load(ty, Address::new(pointer, (place * vector) as i64), align);
+                let into = &mut bits[place % (VECTORS / 2)];
+                *into = builder.binary(Op::Or, *into, value);
+            }
+            bits
+        });
+        let total = all.into_iter().reduce(|a, b| builder.binary(Op::Or, a, b)).expect("something is read");
+        builder.store(total, Address::new(buffer, 0), align);
+    })
+}
+
+fn write(facts: &Facts, level: &Level) -> Kernel {
+    let ty = Type::vector(Lane::F32, lanes(facts) as u8);
+    let (vector, align) = (facts.vector_bytes as usize, Lane::F32.bytes());
+    kernel(&format!("write_{}", level.name), |builder, buffer, begin, end| {
+        let value = builder.load(ty, Address::new(buffer, 0), align);
+        let chunk_bytes = VECTORS * vector;
+        let buffer_chunks = (buffer, chunk_bytes, level.measured_bytes / chunk_bytes);
+        passes(builder, (begin, end), buffer_chunks, &[], |builder, pointer, _| {
+            for place in 0..VECTORS {
+                builder.store(value, Address::new(pointer, (place * vector) as i64), align);
+            }
+            Vec::new()
+        });
+    })
+}
+
+/// Copies the first half of the buffer to the second.
+fn copy(facts: &Facts, level: &Level) -> Kernel {
+    let ty = Type::vector(Lane::F32, lanes(facts) as u8);
+    let (vector, align) = (facts.vector_bytes as usize, Lane::F32.bytes());
+    kernel(&format!("copy_{}", level.name), |builder, buffer, begin, end| {
+        let chunk_bytes = VECTORS * vector;
+        let half_bytes = level.measured_bytes / 2;
+        passes(builder, (begin, end), (buffer, chunk_bytes, half_bytes / chunk_bytes), &[], |builder, pointer, _| {
+            for place in 0..VECTORS {
+                let value = builder.load(ty, Address::new(pointer, (place * vector) as i64), align);
+                builder.store(value, Address::new(pointer, (half_bytes + place * vector) as i64), align);
+            }
+            Vec::new()
+        });
+    })
+}
+
+/// The caches of this machine, where it tells of them, and its memory.
+fn levels() -> Vec<Level> {
+    let told = (0..8).filter_map(|index| cache(&format!("/sys/devices/system/cpu/cpu0/cache/index{index}")));
+    let mut caches: Vec<(usize, usize)> = told.collect();
+    if caches.is_empty() {
+        caches = vec![(1, 32 << 10), (2, 1 << 20), (3, 8 << 20)];
+    }
+    caches.sort_unstable();
+    let largest = caches.iter().map(|(_, bytes)| *bytes).max().expect("there are caches");
+    let mut levels: Vec<Level> = Vec::new();
+    for (number, bytes) in caches {
+        // A large cache is not one core's alone.
+        let before = levels.last().and_then(|level| level.capacity_bytes).map_or(usize::MAX, |before| TIMES_BEFORE * before);
+        let measured_bytes = (bytes / PART).min(before);
+        levels.push(Level { name: format!("L{number}"), capacity_bytes: Some(bytes), measured_bytes });
+    }
+    levels.push(Level { name: "memory".to_string(), capacity_bytes: None, measured_bytes: BEYOND_CACHES * largest });
+    levels
+}
+
+/// Number and bytes of a cache for data.
+fn cache(folder: &str) -> Option<(usize, usize)> {
+    let read = |name: &str| fs::read_to_string(format!("{folder}/{name}")).ok();
+    let is_data = read("type")?.trim() != "Instruction";
+    let level = read("level")?.trim().parse().ok()?;
+    let size = read("size")?;
+    let (digits, unit) = size.trim().split_at(size.trim().find(|c: char| !c.is_ascii_digit())?);
+    let bytes = digits.parse::<usize>().ok()? << if unit == "K" { 10 } else { 20 };
+    is_data.then_some((level, bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use crate::targets::Machine;
+
+    #[test]
+    fn rates_are_of_the_levels_asked_for() {
+        let cpu = Machine::new("host", None).unwrap().cpu;
+        let mut meter = Meter::new(&cpu);
+        let rates = meter.measure(&["L2"]).unwrap();
+        let names: Vec<&str> = rates.levels.iter().map(|(level, _)| &*level.name).collect();
+        assert_eq!(names, ["L1", "L2"]);
+        assert!(rates.fma > 0.0 && rates.levels.iter().all(|(_, rate)| rate.read > 0.0 && rate.write > 0.0 && rate.copy > 0.0));
+        assert_eq!(rates.level_of(1).0.name, "L1");
+        assert_eq!(rates.level_of(usize::MAX).0.name, "L2");
+        assert!(meter.measure(&["L9"]).is_err());
+    }
+
+    #[test]
+    fn kernels_keep_to_the_facts_and_go_through_whole_buffers() {
+        let cpu = Machine::new("host", None).unwrap().cpu;
+        let facts = targets::target_for(&cpu).0.facts(&cpu);
+        for level in levels() {
+            assert_eq!(level.measured_bytes % (2 * VECTORS * facts.vector_bytes as usize), 0, "{}", level.name);
+            for kernel in [multiply_adds(&facts), read(&facts, &level), write(&facts, &level), copy(&facts, &level)] {
+                mcc_kernel::verify::verify(&kernel, Some(&facts)).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_copied_take_the_rate_of_copies() {
+        let bandwidth = Bandwidth { read: 4.0, write: 2.0, copy: 3.0 };
+        assert_eq!(bandwidth.seconds(12.0, 0.0), 3.0);
+        assert_eq!(bandwidth.seconds(0.0, 12.0), 6.0);
+        assert_eq!(bandwidth.seconds(9.0, 3.0), 2.0 + 1.5);
+    }
+}
