@@ -212,6 +212,7 @@ pub const VPBROADCAST_GENERAL: [Row; 4] = [
 pub const VINSERT_128: Row = vector("vinsertf128", P66, M3A, 0x18).called("vinsertf32x4").bytes(16);
 pub const VINSERT_256: Row = vector("vinsertf64x4", P66, M3A, 0x1a).evex().wide().bytes(32);
 pub const VEXTRACT_128: Row = vector("vextractf128", P66, M3A, 0x19).called("vextractf32x4").bytes(16);
+pub const VEXTRACT_256: Row = vector("vextractf64x4", P66, M3A, 0x1b).evex().wide().bytes(32);
 pub const VPEXTR: [Row; 4] = [
     vector("vpextrb", P66, M3A, 0x14).bytes(1),
     vector("vpextrw", P66, M3A, 0x15).bytes(2),

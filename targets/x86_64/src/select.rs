@@ -266,7 +266,7 @@ impl<const V4: bool> Selector<V4> {
             Op::MaskToInt | Op::IntToMask | Op::MaskResize => self.mask_change(cx, ty, from, to, op, args[0]),
             Op::Splat => self.splat(cx, ty, to, args[0]),
             Op::Pack => self.pack(cx, ty, to, args),
-            Op::Extract(lane) => self.extract(cx, from, to, args[0], *lane),
+            Op::Extract(lane) => self.extract(cx, from, ty, to, args[0], *lane),
             Op::ExtendS | Op::ExtendU | Op::Wrap | Op::Promote | Op::Demote | Op::Bitcast => {
                 self.convert_bits(cx, from, ty, to, op, args[0]);
             }

@@ -30,6 +30,8 @@ pub(super) struct Held {
     pub pointers: Vec<Pointer>,
     /// Nodes since one of them was asked for.
     pub idle: u32,
+    /// How many loops are around what is in the loop.
+    pub depth: u32,
 }
 
 /// A pointer that a register is to hold from somewhere before the present instruction: base and terms.
@@ -133,10 +135,11 @@ impl<'k, I> Context<'k, I> {
     ///
     /// [`Select::pointer`]: super::Select::pointer
     pub fn pointer(&mut self, base: VReg, terms: &[(VReg, i64)]) -> Reg {
-        let is_invariant = std::iter::once(base).chain(terms.iter().map(|term| term.0)).all(|reg| !self.is_here(reg));
         let reg = Reg::new(self.reg_count, (self.class)(Type::Ptr));
+        let depths = &self.analysis.depths;
+        let depth = terms.iter().map(|term| depths[term.0]).chain([depths[base]]).max().unwrap_or(0);
         let held = match &mut self.loop_held {
-            Some(held) if is_invariant => held,
+            Some(held) if depth < held.depth => held,
             _ => &mut self.block_held,
         };
         held.idle = 0;

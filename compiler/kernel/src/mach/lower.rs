@@ -214,7 +214,9 @@ impl<'k, S: Select> Lower<'k, '_, S> {
     }
 
     /// The registers of parameters that the block after a region takes, and the values that they get, of those that were asked for.
-    fn results(&self, results: impl Iterator<Item = (VReg, [VReg; 2])>) -> (Vec<Reg>, Vec<VReg>, Vec<VReg>) {
+    fn results(&mut self, results: impl Iterator<Item = (VReg, [VReg; 2])>) -> (Vec<Reg>, Vec<VReg>, Vec<VReg>) {
+        // What is kept for the block asks for some of them.
+        self.constants();
         let (mut params, mut first, mut second) = (Vec::new(), Vec::new(), Vec::new());
         for (result, values) in results {
             if let Some(reg) = self.cx.regs[result] {
@@ -334,7 +336,7 @@ impl<'k, S: Select> Lower<'k, '_, S> {
         self.cx.depth += 1;
         self.cx.epoch -= 1;
         if is_inner {
-            self.cx.loop_held = Some(Held::default());
+            self.cx.loop_held = Some(Held { depth: self.cx.depth, ..Held::default() });
         }
     }
 

@@ -118,13 +118,21 @@ impl<const V4: bool> Selector<V4> {
         }
     }
 
-    pub(super) fn extract(&mut self, cx: &mut Context, from: Type, to: Reg, vector: VReg, lane: u8) {
+    /// One lane, or a half of the lanes, from this lane on.
+    pub(super) fn extract(&mut self, cx: &mut Context, from: Type, ty: Type, to: Reg, vector: VReg, lane: u8) {
         if matches!(from, Type::Mask { lanes: 2.., .. }) {
             return self.extract_mask(cx, from, to, vector, lane);
         }
         let vector = cx.reg(vector);
         if from.lanes() == 1 {
             return Self::rename(cx, vector, to);
+        }
+        if ty.lanes() > 1 {
+            let row = if vector_bits(from) == 512 { rows::VEXTRACT_256 } else { rows::VEXTRACT_128 };
+            return match lane {
+                0 => Self::rename(cx, vector, to),
+                _ => Form::new(row, vector_bits(from)).reg(vector).def_rm(to).imm(Imm::Byte(1)).push(cx),
+            };
         }
         if !from.lane().is_float() {
             return self.extract_integer(cx, from, to, vector, lane);
