@@ -245,8 +245,7 @@ impl Compilation {
             let Imported { graph, warnings, values } = import::import_named(self.model(), import).map_err(first)?;
             // What does not change results is for those who ask.
             let warnings = warnings.iter().filter(|warning| warning.kind != WarningKind::Dropped).map(ToString::to_string);
-            let new: Vec<String> = warnings.filter(|warning| !self.warnings.contains(warning)).collect();
-            self.warnings.extend(new);
+            import::add_new(&mut self.warnings, warnings);
             let values = values.into_iter().map(Value::new).collect();
             self.specializations.push(Specialization { values, graph: Some(graph), ..Specialization::default() });
         }
@@ -612,6 +611,7 @@ impl Specialization {
             .collect();
         let count = |(symbol, &arena_offset): (&graph::lengths::Symbol, &u64)| emit::Count::Found {
             arena_offset,
+            min: symbol.min as i64,
             max: symbol.max as i64,
         };
         let shapes = |tensors: &[(String, BufferId)]| {

@@ -117,9 +117,10 @@ pub struct EntryBody {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Count {
     Known(i64),
-    /// An `i64` that kernels put into the arena, from 0 to `max` where all is well.
+    /// An `i64` that kernels put into the arena, from `min` to `max` where all is well; neither is negative.
     Found {
         arena_offset: u64,
+        min: i64,
         max: i64,
     },
 }
@@ -337,10 +338,14 @@ fn load_counts(builder: &mut Builder, counts: &[Count], arena: Option<VReg>) -> 
 fn outgrown<'c>(builder: &mut Builder, counts: impl Iterator<Item = (VReg, &'c Count)>) -> Option<VReg> {
     let mut outgrown = None;
     for (count, bound) in counts {
-        let Count::Found { max, .. } = *bound else { continue };
-        let max = builder.int(max);
-        // A negative one is large without its sign.
-        let beyond = builder.inst(Type::I64.mask(), Op::CmpU(Cond::Gt), &[count, max]);
+        let Count::Found { min, max, .. } = *bound else { continue };
+        let (mut count, most) = (count, builder.int(max - min));
+        if min > 0 {
+            let min = builder.int(min);
+            count = builder.binary(Op::Sub, count, min);
+        }
+        // What is below the bounds is large without its sign.
+        let beyond = builder.inst(Type::I64.mask(), Op::CmpU(Cond::Gt), &[count, most]);
         outgrown = Some(outgrown.map_or(beyond, |outgrown| builder.binary(Op::MaskOr, outgrown, beyond)));
     }
     outgrown
