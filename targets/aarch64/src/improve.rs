@@ -4,6 +4,7 @@ mod copies;
 mod memory;
 mod merge;
 mod pairs;
+mod place;
 mod post;
 
 use mcc_kernel::Cpu;
@@ -87,5 +88,6 @@ pub fn improve(program: Program<Inst>, cpu: &Cpu) -> Program<Inst> {
     merge::merge_loads(&mut body, cpu.strict_alignment);
     pairs::pair_accesses(&mut body, cpu.strict_alignment);
     post::move_bases(&mut body);
+    place::place_accesses(&mut body);
     body.finish()
 }

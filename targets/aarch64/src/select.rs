@@ -20,6 +20,8 @@ use crate::encode::*;
 use crate::inst::{IMPLIED, Inst, Make, What};
 use crate::registers;
 
+pub use integer::one_move;
+
 /// What selection gathers beside instructions.
 #[derive(Debug)]
 pub struct Selector {
@@ -91,7 +93,7 @@ impl Select for Selector {
     }
 
     fn is_cheap(ty: Type, bits: u64) -> bool {
-        !is_vector(ty) && integer::one_move(width(ty), low_bits(bits, width(ty).bits())).is_some()
+        !is_vector(ty) && one_move(width(ty), low_bits(bits, width(ty).bits())).is_some()
     }
 
     fn constant(&mut self, cx: &mut Cx, to: Reg, ty: Type, bits: u64) {
