@@ -272,7 +272,7 @@ impl Selector {
     }
 
     /// A constant in every lane, or of one.
-    fn vector_constant(&mut self, cx: &mut Cx, to: Reg, ty: Type, bits: u64) {
+    pub fn vector_constant(&mut self, cx: &mut Cx, to: Reg, ty: Type, bits: u64) {
         let shape = shape(ty);
         let bits = low_bits(bits, shape.lane_bits());
         let scalar = if ty.lanes() == 1 { v::float_constant(is_double(ty), bits) } else { None };
