@@ -53,12 +53,13 @@ const STAGES: [(&str, &[&str]); 10] = [
 ];
 
 /// What each crate may depend on of the others when it is built, and when it is tested.
-const CRATES: [(&str, &[&str], &[&str]); 8] = [
+const CRATES: [(&str, &[&str], &[&str]); 9] = [
     ("compiler/support", &[], &[]),
     ("compiler/kernel", &["mcc-support"], &["mcc-conformance"]),
     ("compiler/kernel/conformance", &["mcc-kernel", "mcc-support"], &[]),
+    ("targets/aarch64", &["mcc-kernel", "mcc-support"], &["mcc-conformance"]),
     ("targets/portable", &["mcc-kernel", "mcc-support"], &["mcc-conformance"]),
-    ("compiler", &["mcc-kernel", "mcc-runtime", "mcc-support", "mcc-target-portable"], &[]),
+    ("compiler", &["mcc-kernel", "mcc-runtime", "mcc-support", "mcc-target-aarch64", "mcc-target-portable"], &[]),
     ("runtime", &[], &[]),
     ("tests", &["mcc", "mcc-runtime", "mcc-support"], &[]),
     ("examples/digits-rust", &["mcc-runtime"], &["mcc"]),

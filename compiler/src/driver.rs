@@ -95,6 +95,7 @@ pub struct Compilation {
     /// The options that the result depends on.
     pub options: serde_json::Value,
     pub warnings: Vec<String>,
+    profile: bool,
     target: &'static dyn Target,
     source_sha256: [u8; 32],
     model: Option<Model>,
@@ -221,6 +222,7 @@ impl Compilation {
         let (target, _) = targets::target_for(&machine.cpu);
         Ok(Self {
             path: options.model.clone(),
+            profile: options.profile,
             files: options.files.clone(),
             machine,
             name,
@@ -243,8 +245,7 @@ impl Compilation {
             let Imported { graph, warnings, values } = import::import_named(self.model(), import).map_err(first)?;
             // What does not change results is for those who ask.
             let warnings = warnings.iter().filter(|warning| warning.kind != WarningKind::Dropped).map(ToString::to_string);
-            let new: Vec<String> = warnings.filter(|warning| !self.warnings.contains(warning)).collect();
-            self.warnings.extend(new);
+            import::add_new(&mut self.warnings, warnings);
             let values = values.into_iter().map(Value::new).collect();
             self.specializations.push(Specialization { values, graph: Some(graph), ..Specialization::default() });
         }
@@ -369,6 +370,7 @@ impl Compilation {
             dims: extents.dims.clone(),
             counts: extents.counts.clone(),
             specializations: specializations.collect(),
+            profile: self.profile,
             weights: self.realized().plan.weights.clone(),
             model_sha256: self.source_sha256,
             options_sha256: Sha256::digest(self.options.to_string()).into(),
@@ -609,6 +611,7 @@ impl Specialization {
             .collect();
         let count = |(symbol, &arena_offset): (&graph::lengths::Symbol, &u64)| emit::Count::Found {
             arena_offset,
+            min: symbol.min as i64,
             max: symbol.max as i64,
         };
         let shapes = |tensors: &[(String, BufferId)]| {

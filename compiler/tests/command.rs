@@ -460,10 +460,31 @@ fn bench_answers_as_a_worker() {
     let mut stdin = child.stdin.take().unwrap();
     for _ in 0..2 {
         stdin.write_all(b"run 0.01\n").unwrap();
-        let times: Vec<u64> = serde_json::from_str(&next()).unwrap();
-        assert!(times.iter().sum::<u64>() > 1_000_000 && times.len() > 1, "{times:?}");
+        let times: Vec<f64> = serde_json::from_str(&next()).unwrap();
+        assert!(times.iter().all(|&time| time > 0.0) && times.len() > 1, "{times:?}");
     }
+    stdin.write_all(b"rates L1\n").unwrap();
+    let rates: serde_json::Value = serde_json::from_str(&next()).unwrap();
+    assert!(rates["fma_per_s"].as_f64().unwrap() > 0.0 && rates["levels"][0]["name"] == "L1", "{rates}");
     stdin.write_all(b"quit\n").unwrap();
     assert!(child.wait().unwrap().success());
     assert!(succeed(folder, "bench net.onnx --dim n=2 --seconds 0.05").0.starts_with("median "));
+}
+
+/// Kernels as the manifest has them, each once.
+#[test]
+fn bench_lists_every_kernel() {
+    let folder = folder();
+    let folder = folder.path();
+    succeed(folder, "net.onnx --dim n=2 --emit manifest");
+    let read = |text: &str| -> serde_json::Value { serde_json::from_str(text).unwrap() };
+    let names = |kernels: &serde_json::Value, nodes: &str| -> Vec<(String, String)> {
+        let kernels = kernels.as_array().unwrap().iter();
+        kernels.map(|kernel| (kernel["name"].to_string(), kernel[nodes].to_string())).collect()
+    };
+    let manifest = read(&fs::read_to_string(folder.join("net.json")).unwrap());
+    let report = read(&succeed(folder, "bench net.onnx --dim n=2 --seconds 0.05 --json").0);
+    assert_eq!(names(&report["kernels"], "nodes"), names(&manifest["kernels"], "origins"));
+    let kernels = report["kernels"].as_array().unwrap();
+    assert!(!kernels.is_empty() && kernels.iter().all(|kernel| kernel["calls"] == 1.0 && kernel["us"].as_f64().unwrap() > 0.0));
 }

@@ -172,13 +172,14 @@ typedef void (*mcc_task)(void *data, int64_t begin, int64_t end, uint32_t worker
  * calls at once, and returns when all have returned. */
 typedef void (*mcc_parallel_for)(void *context, mcc_task task, void *data, int64_t begin, int64_t end);
 
-/* Times of kernels, for models compiled with profiling; others do not touch it. */
+/* Told of each kernel before it runs, with `end` 0, and after, with `end` 1, by models compiled with --profile; others do not
+ * touch it. Kernels have the numbers of their places in the manifest; one in a loop is told of in each round. The stack that
+ * `stamp` takes is not in NAME_STACK_BYTES. */
 typedef struct mcc_profile {
-    uint32_t size;         /* sizeof(mcc_profile) */
-    uint32_t kernel_count; /* elements of `ticks`; kernels beyond are not timed */
-    uint64_t (*clock)(void *context);
-    void *clock_context;
-    uint64_t *ticks; /* a run adds what each kernel took by `clock` */
+    uint32_t size; /* sizeof(mcc_profile) */
+    uint32_t reserved;
+    void (*stamp)(void *context, uint32_t kernel, uint32_t end);
+    void *context; /* passed to stamp */
 } mcc_profile;
 
 typedef struct mcc_call {
@@ -192,7 +193,7 @@ typedef struct mcc_call {
     const void *weights;         /* mcc_model.weights_bytes at MCC_ARENA_ALIGN if they were left out of the object; else null */
     mcc_parallel_for parallel_for; /* null: the calling thread does all the work */
     void *parallel_context;        /* passed to parallel_for */
-    mcc_profile *profile;          /* null: nothing is timed */
+    const mcc_profile *profile;    /* null: nobody is told of kernels */
 } mcc_call;
 
 typedef int (*mcc_call_function)(const mcc_call *call);

@@ -11,16 +11,16 @@ pub type Offset = i32;
 
 pub type CallFunction = unsafe extern "C" fn(*const Call) -> c_int;
 pub type Task = unsafe extern "C" fn(data: *mut c_void, begin: i64, end: i64, worker: u32);
+pub type Stamp = unsafe extern "C" fn(context: *mut c_void, kernel: u32, end: u32);
 pub type ParallelFor = unsafe extern "C" fn(context: *mut c_void, task: Task, data: *mut c_void, begin: i64, end: i64);
 
 #[repr(C)]
 #[derive(Debug)]
 pub struct Profile {
     pub size: u32,
-    pub kernel_count: u32,
-    pub clock: Option<unsafe extern "C" fn(context: *mut c_void) -> u64>,
-    pub clock_context: *mut c_void,
-    pub ticks: *mut u64,
+    pub reserved: u32,
+    pub stamp: Option<Stamp>,
+    pub context: *mut c_void,
 }
 
 #[repr(C)]
@@ -36,7 +36,7 @@ pub struct Call {
     pub weights: *const c_void,
     pub parallel_for: Option<ParallelFor>,
     pub parallel_context: *mut c_void,
-    pub profile: *mut Profile,
+    pub profile: *const Profile,
 }
 
 #[repr(C)]

@@ -277,7 +277,7 @@ impl Model {
             weights: ptr::null(),
             parallel_for: None,
             parallel_context: ptr::null_mut(),
-            profile: ptr::null_mut(),
+            profile: ptr::null(),
         };
         // SAFETY: every tensor was compared with the description, and references keep them apart from each other and the arena.
         let status = unsafe { self.call(&call) };

@@ -20,7 +20,7 @@ macro_rules! layout {
 fn assertions() -> String {
     let mut out = String::from("#include \"mcc.h\"\n#ifdef __cplusplus\n#define CHECK(x) static_assert(x, #x)\n#else\n");
     out += "#define CHECK(x) _Static_assert(x, #x)\n#endif\n";
-    layout!(out, "mcc_profile", Profile { size, kernel_count, clock, clock_context, ticks });
+    layout!(out, "mcc_profile", Profile { size, reserved, stamp, context });
     layout!(
         out,
         "mcc_call",

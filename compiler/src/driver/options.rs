@@ -28,6 +28,8 @@ pub struct Options {
     pub fuel: Option<u64>,
     /// Every value that is stored keeps its place to the end of a run, so that it can be looked at.
     pub keep_values: bool,
+    /// A run tells `mcc_call.profile` of each kernel.
+    pub profile: bool,
     /// Verify after each stage; builds with debug assertions always do.
     pub verify: bool,
     /// Taken in place of those that would be made; one for each set of shapes where there are several.
@@ -49,6 +51,7 @@ impl Options {
             further_shapes: Vec::new(),
             fuel: None,
             keep_values: false,
+            profile: false,
             verify: false,
             decisions: Vec::new(),
             files: Vec::new(),
@@ -62,7 +65,7 @@ impl Options {
             let value = json!({ "type": tensor.ty().to_string(), "sha256": hex(&Sha256::digest(tensor.data())) });
             (name.clone(), value)
         });
-        json!({
+        let mut record = json!({
             "target": machine.triple.to_string(),
             "cpu": machine.cpu.name,
             "shapes": self.import.shapes,
@@ -76,7 +79,11 @@ impl Options {
             "fuel": self.fuel,
             "keep_values": self.keep_values,
             "decisions": (!self.decisions.is_empty()).then(|| hex(&Sha256::digest(json!(self.decisions).to_string()))),
-        })
+        });
+        if self.profile {
+            record["profile"] = json!(true);
+        }
+        record
     }
 
     /// What each set of shapes imports by.

@@ -3,7 +3,7 @@
 use std::mem::offset_of;
 
 use mcc_kernel::{Address, Builder, Cond, Kernel, Lane, Op, Type, VReg};
-use mcc_runtime::abi::{ARENA_ALIGN, Call, status};
+use mcc_runtime::abi::{ARENA_ALIGN, Call, Profile, status};
 
 use super::model::DimRange;
 use super::stage::{self, Direction, Staged};
@@ -15,8 +15,10 @@ const OUTPUTS: i64 = offset_of!(Call, outputs) as i64;
 const DIMS: i64 = offset_of!(Call, dims) as i64;
 const COUNTS: i64 = offset_of!(Call, counts) as i64;
 const ARENA: i64 = offset_of!(Call, arena) as i64;
-/// The size of an `mcc_call` that ends in the last field that models read.
+const PROFILE: i64 = offset_of!(Call, profile) as i64;
+/// The size of an `mcc_call` that ends in the last field that models read, and in the last that profiled ones do.
 const USED_BYTES: u64 = ARENA as u64 + 8;
+const PROFILED_BYTES: u64 = PROFILE as u64 + 8;
 
 /// Where a kernel finds one of its buffers. Offsets are in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -38,6 +40,8 @@ pub struct KernelCall {
     pub args: Vec<BufferPlace>,
     /// Extent of the outermost axis.
     pub extent: i64,
+    /// Its place in the manifest.
+    pub number: u32,
 }
 
 /// What a run does at one place.
@@ -88,6 +92,8 @@ pub struct EntryPlan {
     pub weights: Option<String>,
     /// CPU features that the kernels use, as bits of `mcc.h`.
     pub cpu_features: u32,
+    /// Whether `mcc_call.profile` is told of each kernel.
+    pub profile: bool,
 }
 
 /// A run for some extents.
@@ -111,9 +117,10 @@ pub struct EntryBody {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Count {
     Known(i64),
-    /// An `i64` that kernels put into the arena, from 0 to `max` where all is well.
+    /// An `i64` that kernels put into the arena, from `min` to `max` where all is well; neither is negative.
     Found {
         arena_offset: u64,
+        min: i64,
         max: i64,
     },
 }
@@ -146,7 +153,7 @@ fn checked(builder: &mut Builder, plan: &EntryPlan, call: VReg, checks: &[Check]
     let (failed, status) = match check {
         Check::Size => {
             let size = load_field(builder, call, offset_of!(Call, size) as i64, Lane::I32);
-            let known = builder.scalar_const(Lane::I32, USED_BYTES);
+            let known = builder.scalar_const(Lane::I32, if plan.profile { PROFILED_BYTES } else { USED_BYTES });
             let failed = builder.inst(Type::I32.mask(), Op::CmpU(Cond::Lt), &[size, known]);
             (failed, status::ERROR_CALL_SIZE)
         }
@@ -272,7 +279,8 @@ fn run(builder: &mut Builder, plan: &EntryPlan, body: &EntryBody, call: VReg) ->
     let outputs = pointer(OUTPUTS, has_outputs);
     let dims = pointer(DIMS, has_dims);
     let weights = plan.weights.as_ref().map(|symbol| builder.inst(Type::Ptr, Op::SymbolAddr(symbol.clone()), &[]));
-    let bases = Bases { arena, inputs, outputs, dims, weights };
+    let profile = plan.profile.then_some(call);
+    let bases = Bases { arena, inputs, outputs, dims, weights, profile };
     let mut extents: Vec<VReg> = dims.map_or(Vec::new(), |dims| {
         (0..body.dims.len()).map(|index| load_field(builder, dims, 8 * index as i64, Lane::I64)).collect()
     });
@@ -330,10 +338,14 @@ fn load_counts(builder: &mut Builder, counts: &[Count], arena: Option<VReg>) -> 
 fn outgrown<'c>(builder: &mut Builder, counts: impl Iterator<Item = (VReg, &'c Count)>) -> Option<VReg> {
     let mut outgrown = None;
     for (count, bound) in counts {
-        let Count::Found { max, .. } = *bound else { continue };
-        let max = builder.int(max);
-        // A negative one is large without its sign.
-        let beyond = builder.inst(Type::I64.mask(), Op::CmpU(Cond::Gt), &[count, max]);
+        let Count::Found { min, max, .. } = *bound else { continue };
+        let (mut count, most) = (count, builder.int(max - min));
+        if min > 0 {
+            let min = builder.int(min);
+            count = builder.binary(Op::Sub, count, min);
+        }
+        // What is below the bounds is large without its sign.
+        let beyond = builder.inst(Type::I64.mask(), Op::CmpU(Cond::Gt), &[count, most]);
         outgrown = Some(outgrown.map_or(beyond, |outgrown| builder.binary(Op::MaskOr, outgrown, beyond)));
     }
     outgrown
@@ -346,6 +358,8 @@ struct Bases {
     outputs: Option<VReg>,
     dims: Option<VReg>,
     weights: Option<VReg>,
+    /// The caller's `mcc_call`, where its `profile` is told of kernels.
+    profile: Option<VReg>,
 }
 
 fn run_steps(builder: &mut Builder, steps: &[Step<KernelCall>], table: VReg, bases: &Bases) {
@@ -391,9 +405,32 @@ fn call_kernel(builder: &mut Builder, call: &KernelCall, table: VReg, bases: &Ba
         let pointer = pointer(builder, *place, bases);
         builder.effect(Op::StorePtr(Address::new(table, 8 * index as i64)), &[pointer]);
     }
+    stamp(builder, call.number, 0, bases);
     let begin = builder.int(0);
     let end = builder.int(call.extent);
     builder.effect(Op::Call(call.symbol.clone()), &[table, begin, end]);
+    stamp(builder, call.number, 1, bases);
+}
+
+/// Tells the caller's profile, where there is one, of the begin (0) or end (1) of a kernel.
+fn stamp(builder: &mut Builder, kernel: u32, end: u64, bases: &Bases) {
+    let Some(call) = bases.profile else { return };
+    let address = load_field(builder, call, PROFILE, Lane::I64);
+    let zero = builder.int(0);
+    let wanted = builder.cmp(Cond::Ne, address, zero);
+    builder.if_else(
+        wanted,
+        |builder| {
+            let profile = builder.load_ptr(Address::new(call, PROFILE));
+            let function = builder.load_ptr(Address::new(profile, offset_of!(Profile, stamp) as i64));
+            let context = builder.load_ptr(Address::new(profile, offset_of!(Profile, context) as i64));
+            let kernel = builder.scalar_const(Lane::I32, u64::from(kernel));
+            let end = builder.scalar_const(Lane::I32, end);
+            builder.effect(Op::CallPtr, &[function, context, kernel, end]);
+            Vec::new()
+        },
+        |_| Vec::new(),
+    );
 }
 
 /// The address of a buffer.

@@ -46,10 +46,15 @@ pub struct Linked {
 
 /// The entry function, `NAME_call`, where the kernels of all specializations are functions with these symbols.
 pub fn entry(model: &CompiledModel, symbols: &[String]) -> Kernel {
-    let mut symbols = symbols.iter();
+    let mut symbols = symbols.iter().zip(0..);
     let body = |specialization: &Specialization| {
         let calls: Vec<KernelCall> = (specialization.kernels.iter().zip(&mut symbols))
-            .map(|(kernel, symbol)| KernelCall { symbol: symbol.clone(), args: kernel.args.clone(), extent: kernel.extent })
+            .map(|(kernel, (symbol, number))| KernelCall {
+                symbol: symbol.clone(),
+                args: kernel.args.clone(),
+                extent: kernel.extent,
+                number,
+            })
             .collect();
         EntryBody {
             dims: specialization.dims.clone(),
@@ -66,6 +71,7 @@ pub fn entry(model: &CompiledModel, symbols: &[String]) -> Kernel {
         arena_bytes: model.arena_bytes(),
         weights: (!model.weights.is_empty()).then(|| weights_symbol(model)),
         cpu_features: required_bits(&model.cpu),
+        profile: model.profile,
     };
     entry::entry(&format!("{}_call", model.name), &plan)
 }

@@ -93,6 +93,8 @@ pub struct CompiledModel {
     pub counts: Vec<Symbol>,
     /// At least one; the first that fits runs, and the first where the caller passes no extents.
     pub specializations: Vec<Specialization>,
+    /// Whether a run tells `mcc_call.profile` of each kernel.
+    pub profile: bool,
     /// Packed, as the offsets of [`BufferPlace::Weights`] say.
     pub weights: Bytes,
     pub model_sha256: [u8; 32],

@@ -349,6 +349,11 @@ impl<'b> Wire<'b> {
         self.reduce(kind, axes).reshape(shape)
     }
 
+    /// Of a `bool`: whether it holds anywhere along the axes, which are reduced away.
+    pub fn any(self, axes: &[usize]) -> Self {
+        self.cast(DType::I32).reduce(ReduceFn::Max, axes).cast(DType::Bool)
+    }
+
     pub fn window(self, kind: ReduceFn, window: Window) -> Self {
         self.builder.add(Op::Window { kind, window }, &[self])
     }
@@ -356,6 +361,14 @@ impl<'b> Wire<'b> {
     pub fn reshape(self, shape: impl Into<Shape>) -> Self {
         let shape = shape.into();
         if shape == self.shape() { self } else { self.builder.add(Op::Reshape(shape), &[self]) }
+    }
+
+    /// With a new axis of extent 1 before `axis`.
+    pub fn insert_axis(self, axis: usize) -> Self {
+        let mut shape = self.shape().into_dims();
+        // What could not be made has no axes; the builder tells why.
+        shape.insert(axis.min(shape.len()), 1);
+        self.reshape(shape)
     }
 
     pub fn transpose(self, permutation: &[usize]) -> Self {

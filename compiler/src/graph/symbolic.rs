@@ -19,6 +19,8 @@ const MAX_ELEMENTS: usize = 256;
 pub struct Symbolic {
     /// What the user states of values, by their names.
     most: BTreeMap<String, Vec<usize>>,
+    /// The names of which something asked for that.
+    stated: BTreeSet<String>,
     atoms: Atoms,
     /// Of values with an axis that is not whole.
     axes: BTreeMap<ValueId, Vec<Axis>>,
@@ -64,7 +66,16 @@ impl Builder {
     }
 
     pub fn most_elements(&self, name: &str) -> Option<Vec<usize>> {
-        self.state.borrow().symbolic.most.get(name).filter(|most| !most.is_empty()).cloned()
+        let symbolic = &mut self.state.borrow_mut().symbolic;
+        let most = symbolic.most.get(name).filter(|most| !most.is_empty()).cloned()?;
+        symbolic.stated.insert(name.to_string());
+        Some(most)
+    }
+
+    /// The names of values of which the user states what nothing asked for.
+    pub fn unused_most_elements(&self) -> Vec<String> {
+        let symbolic = &self.state.borrow().symbolic;
+        symbolic.most.keys().filter(|name| !symbolic.stated.contains(*name)).cloned().collect()
     }
 
     /// An extent that a run is told, unless there is only one.
@@ -109,7 +120,7 @@ impl Builder {
     pub fn count<'b>(&'b self, name: &str, value: Wire<'b>, max: usize, cannot: bool) -> Extent {
         let limited = value.clamp(0.0, max as f64);
         if !cannot {
-            self.require(name, value, max);
+            self.require(name, value, (0, max));
         }
         let mut state = self.state.borrow_mut();
         let extent = state.symbolic.atoms.symbol(name, limited.value, (0, max as i64));
@@ -118,9 +129,9 @@ impl Builder {
         extent
     }
 
-    /// A run where an `i64[]` is not from 0 to `max` ends without a result.
-    pub fn require<'b>(&'b self, name: &str, value: Wire<'b>, max: usize) {
-        let symbol = Symbol { name: name.to_string(), min: 0, max };
+    /// A run where an `i64[]` is not from `min` to `max` ends without a result.
+    pub fn require<'b>(&'b self, name: &str, value: Wire<'b>, (min, max): (usize, usize)) {
+        let symbol = Symbol { name: name.to_string(), min, max };
         self.state.borrow_mut().symbolic.checks.push((symbol, value.value));
     }
 

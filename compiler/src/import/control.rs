@@ -12,7 +12,7 @@ use crate::onnx::{Attributes, Declared, FlatGraph, Node};
 use crate::ops;
 
 /// Most nodes of the graph after a loop was written out.
-const MAX_NODES: usize = 1 << 18;
+pub(super) const MAX_NODES: usize = 1 << 18;
 /// Most rounds of all loops together.
 const MAX_ROUNDS: usize = 1 << 16;
 
@@ -33,7 +33,7 @@ impl<'b> Importer<'b> {
         let attributes = node.attributes();
         let tensors = |results: Option<Vec<Wire<'b>>>| results.map(|wires| wires.into_iter().map(Item::Tensor).collect());
         let results = match node.operator {
-            "If" => self.branch(scope, &attributes, &wires(node, &items)?, node.outputs.len())?,
+            "If" => self.branch(scope, node, &attributes, &wires(node, &items)?)?,
             "Loop" if items.iter().skip(2).any(|item| !matches!(item, Item::Tensor(_))) => {
                 self.repeat_items(scope, &attributes, &items)?
             }
@@ -58,9 +58,9 @@ impl<'b> Importer<'b> {
     fn branch<'a>(
         &mut self,
         scope: &Scope<'_, 'a, 'b>,
+        node: &'a Node<'a>,
         attributes: &Attributes<'a>,
         inputs: &[Option<Wire<'b>>],
-        wanted: usize,
     ) -> Result<Option<Vec<Item<'b>>>> {
         let then_branch = attributes.required("then_branch", attributes.graph("then_branch")?)?;
         let else_branch = attributes.required("else_branch", attributes.graph("else_branch")?)?;
@@ -78,7 +78,7 @@ impl<'b> Importer<'b> {
             let results = self.subgraph(scope, branches[usize::from(taken)], &[])?;
             let results = results.filter(|_| self.errors.len() == before.errors);
             failed = results.is_none().then_some(taken);
-            Ok(results.ok_or_else(|| Error::new("a branch could not be made"))?.into_iter().take(wanted).collect())
+            Ok(results.ok_or_else(|| Error::new("a branch could not be made"))?.into_iter().take(node.outputs.len()).collect())
         });
         let Some(taken) = failed else { return results.map(|wires| Some(wires.into_iter().map(Item::Tensor).collect())) };
         let reasons = self.give_up(&before);
@@ -93,10 +93,10 @@ impl<'b> Importer<'b> {
         };
         // The model's author made the branch for other shapes.
         let wrong = condition.eq(self.builder.constant(Tensor::scalar(taken))).cast(DType::I64);
-        self.builder.require("branch", wrong, 0);
+        self.builder.require(node.first_output(), wrong, (0, 0));
         let reason = reasons.first().map_or_else(String::new, |error| format!(": {error}"));
         let message = format!("where the condition is {taken}, a run ends without a result, for the branch does not fit{reason}");
-        self.warnings.push(Warning::new(WarningKind::Branch, message));
+        self.warn(Warning { node: Some(node.reference()), ..Warning::new(WarningKind::Branch, message) });
         Ok(Some(other))
     }
 
@@ -207,7 +207,7 @@ impl<'b> Importer<'b> {
             carried = results[1..=count].to_vec();
             for (stack, result) in stacks.iter_mut().zip(&results[count + 1..]) {
                 let element = result.tensor("what each round adds")?;
-                stack.push(element.reshape([&[1], &element.shape()[..]].concat()));
+                stack.push(element.insert_axis(0));
             }
             round += 1;
         }
@@ -227,12 +227,8 @@ impl<'b> Importer<'b> {
         inputs: &[Option<Wire<'b>>],
     ) -> Result<Option<Vec<Wire<'b>>>> {
         let body = attributes.required("body", attributes.graph("body")?)?;
-        let scanned = attributes.required("num_scan_inputs", attributes.int("num_scan_inputs")?)?;
         let (lengths, inputs) = inputs.split_first().ok_or_else(|| Error::new("there is nothing to scan"))?;
-        let inputs = inputs.iter().copied().collect::<Option<Vec<_>>>().ok_or_else(|| Error::new("an input is missing"))?;
-        let states =
-            usize::try_from(scanned).ok().filter(|&scanned| scanned > 0).and_then(|scanned| inputs.len().checked_sub(scanned));
-        let states = states.ok_or_else(|| Error::new(format!("{scanned} of {} inputs cannot be scanned", inputs.len())))?;
+        let (inputs, states) = scan_inputs(attributes, inputs)?;
         ensure!(body.outputs.len() >= states, "the body has {} outputs for {states} states", body.outputs.len());
         let directions = attributes.ints_or("directions", vec![0; inputs.len() - states])?;
         let extents = inputs[states].shape();
@@ -254,16 +250,8 @@ impl<'b> Importer<'b> {
         for (batch, &length) in lengths.iter().enumerate() {
             let place = self.builder.constant(Tensor::scalar(batch as i64));
             let own: Vec<Wire<'b>> = inputs.iter().map(|wire| wire.element(0, place)).collect();
-            let repeated = self.rounds(length, None, None, &own[..states], |importer, round, carried| {
-                let last = importer.builder.constant(Tensor::scalar(length as i64 - 1));
-                let element =
-                    |(wire, &direction): (&Wire<'b>, &i64)| wire.element(0, if direction != 0 { last - round } else { round });
-                let values: Vec<Wire<'b>> =
-                    carried.iter().copied().chain(own[states..].iter().zip(&directions).map(element)).collect();
-                let Some(results) = importer.subgraph(scope, body, &values)? else { return Ok(None) };
-                let go = importer.builder.constant(Tensor::scalar(true));
-                Ok(Some(Round { go, next: results[..states].to_vec(), elements: results[states..].to_vec() }))
-            })?;
+            let sequences = own[states..].iter().zip(&directions).map(|(&wire, &direction)| (wire, 0, direction != 0));
+            let repeated = self.scan_rounds(scope, body, length, &own[..states], &sequences.collect::<Vec<_>>())?;
             let Some(Repeated { carried, stacks, .. }) = repeated else { return Ok(None) };
             let padded = stacks.into_iter().map(|stack| {
                 let mut missing = vec![(0, 0); stack.rank()];
@@ -271,7 +259,7 @@ impl<'b> Importer<'b> {
                 stack.pad(&missing, stack.like(0.0))
             });
             for (list, result) in results.iter_mut().zip(carried.into_iter().chain(padded)) {
-                list.push(result.reshape([&[1], &result.shape()[..]].concat()));
+                list.push(result.insert_axis(0));
             }
         }
         self.builder.check()?;
@@ -286,12 +274,7 @@ impl<'b> Importer<'b> {
         inputs: &[Option<Wire<'b>>],
     ) -> Result<Option<Vec<Wire<'b>>>> {
         let body = attributes.required("body", attributes.graph("body")?)?;
-        let scanned = attributes.required("num_scan_inputs", attributes.int("num_scan_inputs")?)?;
-        let inputs = inputs.iter().copied().collect::<Option<Vec<_>>>().ok_or_else(|| Error::new("an input is missing"))?;
-        let states = usize::try_from(scanned).ok().and_then(|scanned| inputs.len().checked_sub(scanned));
-        let states = states.ok_or_else(|| {
-            Error::new(format!("the attribute 'num_scan_inputs' is {scanned}, but there are {} inputs", inputs.len()))
-        })?;
+        let (inputs, states) = scan_inputs(attributes, inputs)?;
         let outputs = body.outputs.len().checked_sub(states);
         let outputs =
             outputs.ok_or_else(|| Error::new(format!("the body has {} outputs for {states} states", body.outputs.len())))?;
@@ -307,21 +290,13 @@ impl<'b> Importer<'b> {
         let sequences: Vec<(Wire<'b>, usize, bool)> = (inputs[states..].iter().zip(&input_axes).zip(&input_directions))
             .map(|((&wire, &axis), &direction)| Ok((wire, axis_of(axis, wire.rank())?, direction != 0)))
             .collect::<Result<_>>()?;
-        let Some(&(first, axis, _)) = sequences.first() else { return Err(Error::new("there is nothing to scan")) };
+        let (first, axis, _) = sequences[0];
         let rounds = first.shape()[axis];
         ensure!(
             sequences.iter().all(|(wire, axis, _)| wire.shape()[*axis] == rounds),
             "the scanned inputs have different lengths"
         );
-        let results = self.rounds(rounds, None, None, &inputs[..states], |importer, round, carried| {
-            let last = importer.builder.constant(Tensor::scalar(rounds as i64 - 1));
-            let element =
-                |&(wire, axis, reverse): &(Wire<'b>, usize, bool)| wire.element(axis, if reverse { last - round } else { round });
-            let values: Vec<Wire<'b>> = carried.iter().copied().chain(sequences.iter().map(element)).collect();
-            let Some(results) = importer.subgraph(scope, body, &values)? else { return Ok(None) };
-            let go = importer.builder.constant(Tensor::scalar(true));
-            Ok(Some(Round { go, next: results[..states].to_vec(), elements: results[states..].to_vec() }))
-        })?;
+        let results = self.scan_rounds(scope, body, rounds, &inputs[..states], &sequences)?;
         let Some(Repeated { mut carried, stacks, .. }) = results else { return Ok(None) };
         for ((stack, axis), direction) in stacks.into_iter().zip(output_axes).zip(output_directions) {
             let stack = if direction != 0 { stack.reversed(0) } else { stack };
@@ -332,6 +307,27 @@ impl<'b> Importer<'b> {
         }
         self.builder.check()?;
         Ok(Some(carried))
+    }
+
+    /// The rounds of a `Scan`, in each of which the body gets the states and one element of each sequence, along its axis and from its
+    /// end if so said.
+    fn scan_rounds<'a>(
+        &mut self,
+        scope: &Scope<'_, 'a, 'b>,
+        body: &'a FlatGraph<'a>,
+        count: usize,
+        states: &[Wire<'b>],
+        sequences: &[(Wire<'b>, usize, bool)],
+    ) -> Result<Option<Repeated<'b>>> {
+        self.rounds(count, None, None, states, |importer, round, carried| {
+            let last = importer.builder.constant(Tensor::scalar(count as i64 - 1));
+            let element =
+                |&(wire, axis, reverse): &(Wire<'b>, usize, bool)| wire.element(axis, if reverse { last - round } else { round });
+            let values: Vec<Wire<'b>> = carried.iter().copied().chain(sequences.iter().map(element)).collect();
+            let Some(results) = importer.subgraph(scope, body, &values)? else { return Ok(None) };
+            let go = importer.builder.constant(Tensor::scalar(true));
+            Ok(Some(Round { go, next: results[..states.len()].to_vec(), elements: results[states.len()..].to_vec() }))
+        })
     }
 
     /// A loop; written out where that is short, or where rounds differ in more than values. `None` where something in it could not be
@@ -407,7 +403,9 @@ impl<'b> Importer<'b> {
     ) -> Result<Option<Vec<Item<'b>>>> {
         ensure!(graph.inputs.len() == inputs.len(), "the inner graph has {} inputs, not {}", graph.inputs.len(), inputs.len());
         let values = graph.inputs.iter().map(|input| input.name.as_str()).zip(inputs.into_iter().map(Some)).collect();
-        let inner = Scope { graph, values: RefCell::new(values), outer: Some(scope) };
+        // Only branches have no inputs.
+        let is_repeated = scope.is_repeated || !graph.inputs.is_empty();
+        let inner = Scope { graph, values: RefCell::new(values), outer: Some(scope), is_repeated };
         self.nodes(&inner);
         Ok(graph.outputs.iter().map(|output| self.value(&inner, &output.name)).collect())
     }
@@ -428,6 +426,18 @@ impl<'b> Importer<'b> {
             error.help(format!("give the values of {} with `--constant NAME=VALUE`", sources.join(", ")))
         }
     }
+}
+
+/// The inputs of a `Scan` behind the lengths, and how many of them are states.
+fn scan_inputs<'b>(attributes: &Attributes<'_>, inputs: &[Option<Wire<'b>>]) -> Result<(Vec<Wire<'b>>, usize)> {
+    let scanned = attributes.required("num_scan_inputs", attributes.int("num_scan_inputs")?)?;
+    let inputs = inputs.iter().copied().collect::<Option<Vec<_>>>().ok_or_else(|| Error::new("an input is missing"))?;
+    let states =
+        usize::try_from(scanned).ok().filter(|&scanned| scanned > 0).and_then(|scanned| inputs.len().checked_sub(scanned));
+    let states = states.ok_or_else(|| {
+        Error::new(format!("the attribute 'num_scan_inputs' is {scanned}, but there are {} inputs", inputs.len()))
+    })?;
+    Ok((inputs, states))
 }
 
 /// See [`Importer::attempt`].

@@ -93,14 +93,17 @@ impl<'b> Importer<'b> {
                         let shape = Shape::new(shape.clone());
                         let message =
                             format!("the model declares its input '{}' as {declared}, but --shape gives {shape}", input.name);
-                        self.warnings.push(Warning::new(WarningKind::Reshaped, message));
+                        self.warn(Warning::new(WarningKind::Reshaped, message));
                     }
                 }
-                for (dim, &extent) in declared_dims.iter().flatten().zip(shape) {
-                    if let DeclaredDim::Symbol(name) = dim
-                        && let Some(&other) = options.dims.get(name)
-                    {
+                for (axis, (dim, &extent)) in declared_dims.iter().flatten().zip(shape).enumerate() {
+                    let DeclaredDim::Symbol(name) = dim else { continue };
+                    if let Some(&other) = options.dims.get(name) {
                         ensure!(other == extent, "its dimension '{name}' is {extent} by --shape, but {other} by --dim");
+                    }
+                    if let Some((least, most)) = options.ranges.get(name) {
+                        let is_range = options.axis_ranges.contains_key(&(input.name.clone(), axis));
+                        ensure!(is_range, "its dimension '{name}' is {extent} by --shape, but {least}..{most} by --dim");
                     }
                 }
                 shape.clone()

@@ -17,7 +17,7 @@ use crate::graph::{Builder, Extent, Graph, Origin, ValueId, Wire};
 use crate::onnx::{DeclaredDim, DeclaredType, FlatGraph, Model, Node, flatten};
 use crate::ops::{self, NodeContext};
 
-pub use warning::{Warning, WarningKind};
+pub use warning::{Warning, WarningKind, add_new};
 
 /// What the user says about a model.
 #[derive(Clone, Debug, Default)]
@@ -81,7 +81,7 @@ pub fn import_named(model: &Model, options: &ImportOptions) -> Result<Imported, 
         dimensions: BTreeMap::new(),
         stand_ins: BTreeSet::new(),
     };
-    let scope = Scope { graph: &flat, values: RefCell::default(), outer: None };
+    let scope = Scope { graph: &flat, values: RefCell::default(), outer: None, is_repeated: false };
     importer.inputs(&scope, options);
     importer.nodes(&scope);
     for output in &flat.outputs {
@@ -95,7 +95,7 @@ pub fn import_named(model: &Model, options: &ImportOptions) -> Result<Imported, 
                 Err(error) => {
                     let ty = wire.ty();
                     let message = format!("the output '{}' is computed as {ty}; {}", output.name, error.message);
-                    importer.warnings.push(Warning::new(WarningKind::Declared, message));
+                    importer.warn(Warning::new(WarningKind::Declared, message));
                     Ok(())
                 }
             };
@@ -103,6 +103,13 @@ pub fn import_named(model: &Model, options: &ImportOptions) -> Result<Imported, 
         }
     }
     importer.check_declared(&scope);
+    if importer.errors.is_empty() {
+        let unused = |name: String| {
+            let error = Error::new(format!("--max-elements names '{name}', but no node needs its greatest length or elements"));
+            error.help("leave it out")
+        };
+        importer.errors.extend(builder.unused_most_elements().into_iter().map(unused));
+    }
     let Importer { errors, warnings, .. } = importer;
     let made = scope.values.take();
     let outputs = flat.nodes.iter().flat_map(|node| node.outputs.iter().map(move |name| (node, name)));
@@ -183,13 +190,20 @@ struct Scope<'s, 'a, 'b> {
     /// `None` for a value that could not be made; the reason is among the errors already.
     values: RefCell<BTreeMap<&'a str, Option<Item<'b>>>>,
     outer: Option<&'s Scope<'s, 'a, 'b>>,
+    /// Inside of a graph that runs several times.
+    is_repeated: bool,
 }
 
 impl<'b> Importer<'b> {
+    /// A node may be built several times, as a part of a loop.
+    fn warn(&mut self, warning: Warning) {
+        add_new(&mut self.warnings, [warning]);
+    }
+
     fn nodes<'a>(&mut self, scope: &Scope<'_, 'a, 'b>) {
         for node in &scope.graph.nodes {
             let reference = node.reference();
-            let output = node.outputs.iter().find(|name| !name.is_empty()).cloned().unwrap_or_default();
+            let output = node.first_output().to_string();
             self.builder.set_origin(Origin { node: reference.name.clone(), operator: reference.operator.clone(), output });
             let results = match self.node(scope, node) {
                 Ok(results) => results,
@@ -246,7 +260,7 @@ impl<'b> Importer<'b> {
         }
         let inputs = wires(node, &items)?;
         let is_bounded = inputs.iter().flatten().any(|wire| wire.is_bounded() || wire.elements().is_some());
-        let context = NodeContext::new(self.builder, node, def, inputs.clone());
+        let context = NodeContext::new(self.builder, node, def, inputs.clone(), scope.is_repeated);
         let results = ops::dynamic::check(&context, def, &inputs).and_then(|()| (def.build)(&context));
         let results = self.builder.check().and(results);
         let results = results.map_err(|error| match error.help {
@@ -257,7 +271,7 @@ impl<'b> Importer<'b> {
         if let Some(index) = (results.len()..node.outputs.len()).find(|&index| context.wants_output(index)) {
             return Err(Error::new(format!("output {index} ('{}') of {} is not supported", node.outputs[index], def.name)));
         }
-        self.warnings.extend(context.into_warnings().into_iter().map(|noted| Warning::of_node(node.reference(), noted)));
+        context.into_warnings().into_iter().for_each(|noted| self.warn(Warning::of_node(node.reference(), noted)));
         Ok(Some(results.into_iter().map(Item::Tensor).collect()))
     }
 
@@ -293,7 +307,7 @@ impl<'b> Importer<'b> {
             let ty = wire.ty();
             if differs(&declared, &ty) || declared.dtype != ty.dtype {
                 let message = format!("the model declares '{name}' as {declared}, but it computes {ty}");
-                self.warnings.push(Warning::new(WarningKind::Declared, message));
+                self.warn(Warning::new(WarningKind::Declared, message));
             }
         }
     }
@@ -323,7 +337,7 @@ impl<'b> Importer<'b> {
         let message = format!("the model declares its output '{name}' as {declared}, but it computes {ty}");
         ensure!(!contradicts || self.reshaped, "{message}");
         if differs(&declared, &ty) || declared.dtype != ty.dtype {
-            self.warnings.push(Warning::new(WarningKind::Declared, message));
+            self.warn(Warning::new(WarningKind::Declared, message));
         }
         Ok(())
     }

@@ -1,8 +1,9 @@
 //! Sequences and optional values. They exist during import only: how many tensors a sequence holds, and which of them a node means, is
 //! known there, so that a sequence is a list of values.
 
-use mcc_support::{Error, Result, Shape, Tensor, ensure};
+use mcc_support::{Error, Result, Tensor, ensure};
 
+use super::control::MAX_NODES;
 use super::{Importer, Item, Scope};
 use crate::graph::Wire;
 use crate::onnx::{Attributes, Node};
@@ -105,6 +106,12 @@ impl<'b> Importer<'b> {
                 Some((known.numbers().map(|number| number.as_i64()).collect::<Vec<_>>(), known.shape().rank() == 0))
             }
         };
+        let count = match &split {
+            None => extent,
+            Some((size, true)) => extent.div_ceil(usize::try_from(size[0]).unwrap_or(1).max(1)),
+            Some((sizes, false)) => sizes.len(),
+        };
+        ensure!(count <= MAX_NODES, "an axis of {extent} in {count} parts makes a sequence that is too long");
         let (parts, drop) = match split {
             None => (vec![1; extent], !keep),
             Some((size, true)) => {
@@ -115,7 +122,8 @@ impl<'b> Importer<'b> {
             Some((sizes, false)) => {
                 let sizes = sizes.iter().map(|&size| usize::try_from(size)).collect::<Result<Vec<_>, _>>();
                 let sizes = sizes.map_err(|_| Error::new("the extent of a part is negative"))?;
-                ensure!(sizes.iter().sum::<usize>() == extent, "parts of extents {sizes:?} do not make an axis of {extent}");
+                let total = sizes.iter().try_fold(0usize, |total, &size| total.checked_add(size));
+                ensure!(total == Some(extent), "parts of extents {sizes:?} do not make an axis of {extent}");
                 (sizes, false)
             }
         };
@@ -141,12 +149,7 @@ impl<'b> Importer<'b> {
         let axis = attributes.required("axis", attributes.int("axis")?)?;
         let Some(first) = list.first() else { return Err(Error::new("an empty sequence cannot be joined")) };
         let axis = super::control::axis_of(axis, first.rank() + usize::from(new))?;
-        let widened = |wire: &Wire<'b>| {
-            let mut shape = wire.shape().into_dims();
-            shape.insert(axis.min(shape.len()), 1);
-            wire.reshape(Shape::new(shape))
-        };
-        let parts = if new { list.iter().map(widened).collect() } else { list.to_vec() };
+        let parts = if new { list.iter().map(|wire| wire.insert_axis(axis)).collect() } else { list.to_vec() };
         Ok(self.builder.concat(&parts, axis))
     }
 

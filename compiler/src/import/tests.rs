@@ -64,15 +64,72 @@ fn a_branch_that_is_known_replaces_the_choice() {
 }
 
 #[test]
+fn a_branch_that_does_not_fit_is_told_with_its_node() {
+    let mut model = sample();
+    let graph = model.proto.graph.as_mut().expect("a graph");
+    let Some(branch) = &mut graph.node[1].attribute[0].g else { panic!("a branch") };
+    branch.node[0] = node("MatMul", &["y", "y"], &["t"]);
+    let (graph, warnings) = import(&reread(&model.proto), &options(&[], &[("batch", 2)], &[])).expect("can be compiled");
+    let told: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+    assert!(told[0].contains("node 'n_z' (If") && told[0].contains("where the condition is true"), "{told:?}");
+    let checks: Vec<&str> = graph.lengths.checks.iter().map(|check| check.name.as_str()).collect();
+    assert_eq!((told.len(), checks), (1, vec!["z"]));
+}
+
+/// A loop of three rounds, in each of which the body is built.
+#[test]
+fn what_is_odd_about_a_node_in_a_loop_is_told_once() {
+    let shape = AttributeProto {
+        name: Some("shape".into()),
+        ints: vec![2],
+        r#type: Some(AttributeType::Ints as i32),
+        ..AttributeProto::default()
+    };
+    let random = NodeProto { attribute: vec![shape], ..node("RandomUniform", &[], &["r"]) };
+    let typed = |name: &str, ty: DataType, dims: &[i64]| {
+        let mut value = value(name, dims);
+        let Some(TypeValue::Tensor(tensor)) = value.r#type.as_mut().and_then(|ty| ty.value.as_mut()) else { panic!("a tensor") };
+        tensor.elem_type = Some(ty as i32);
+        value
+    };
+    let nodes = vec![random.clone(), node("Add", &["a", "r"], &["b"]), node("Identity", &["go"], &["on"])];
+    let body = GraphProto {
+        input: vec![typed("i", DataType::Int64, &[]), typed("go", DataType::Bool, &[]), value("a", &[2])],
+        ..graph(&[], nodes, &["on", "b"])
+    };
+    let rounds = TensorProto {
+        name: Some("n".into()),
+        data_type: Some(DataType::Int64 as i32),
+        int64_data: vec![3],
+        ..TensorProto::default()
+    };
+    let mut repeat = node("Loop", &["n", "", "x"], &["y"]);
+    repeat.attribute = vec![graph_attribute("body", body)];
+    let outer = NodeProto { output: vec!["z".into()], ..random };
+    let graph = GraphProto {
+        input: vec![value("x", &[2])],
+        output: vec![value("y", &[2]), value("z", &[2])],
+        initializer: vec![rounds],
+        ..graph(&[], vec![repeat, outer], &[])
+    };
+    let (_, warnings) = import(&model(graph), &ImportOptions::default()).expect("can be compiled");
+    let told: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+    assert!(told.len() == 1 && told[0].contains("node 'n_r' (RandomUniform") && told[0].contains("round"), "{told:?}");
+}
+
+#[test]
 fn options_that_do_not_fit_are_refused() {
     let fixed: &[(&str, usize)] = &[("batch", 2)];
     let flag = Tensor::scalar(1.0f32);
-    let cases: [(ImportOptions, &[&str]); 6] = [
+    let ranged =
+        ImportOptions { ranges: BTreeMap::from([("batch".to_string(), (1, 8))]), ..options(&[("x", &[2, 3])], &[], &[]) };
+    let cases: [(ImportOptions, &[&str]); 7] = [
         (options(&[], &[], &[]), &["'x' f32[batch,3]", "--shape x=DIM,3", "--dim batch=DIM"]),
         (options(&[("w", &[1])], fixed, &[]), &["--shape", "'w'", "'x', 'flag'"]),
         (options(&[], &[("batch", 2), ("time", 1)], &[]), &["--dim", "'time'", "batch"]),
         (options(&[("x", &[2])], &[], &[]), &["'x'", "f32[batch,3]", "1 dims"]),
         (options(&[], fixed, &[("flag", flag)]), &["'flag'", "bool[]", "f32[]"]),
+        (ranged, &["'x'", "'batch'", "2 by --shape", "1..8 by --dim"]),
         (options(&[("x", &[1 << 40, 3])], &[], &[]), &["'x'", "larger than"]),
     ];
     for (options, words) in cases {

@@ -67,6 +67,15 @@ impl fmt::Display for Warning {
     }
 }
 
+/// Adds what is not there yet: several builds of a node, or several sets of shapes, have much in common.
+pub fn add_new<T: PartialEq>(all: &mut Vec<T>, more: impl IntoIterator<Item = T>) {
+    for one in more {
+        if !all.contains(&one) {
+            all.push(one);
+        }
+    }
+}
+
 /// Of the model as a whole.
 pub(super) fn of_model(model: &Model, graph: &FlatGraph<'_>) -> Vec<Warning> {
     let mut warnings = Vec::new();

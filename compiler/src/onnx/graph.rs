@@ -118,6 +118,11 @@ impl<'a> Node<'a> {
         node_reference(&self.name, &self.outputs, self.domain, self.operator, self.opset)
     }
 
+    /// The name of its first output that has one.
+    pub fn first_output(&self) -> &str {
+        self.outputs.iter().find(|name| !name.is_empty()).map_or("", String::as_str)
+    }
+
     /// The subgraphs in its attributes.
     pub fn graphs(&self) -> impl Iterator<Item = &FlatGraph<'a>> {
         self.attributes

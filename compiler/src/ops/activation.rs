@@ -44,6 +44,55 @@ pub(super) fn tanh_gelu(x: Wire<'_>) -> Wire<'_> {
     x * 0.5 * (((x + x * x * x * 0.044715) * SQRT_2_OVER_PI).unary(UnaryFn::Tanh) + 1.0)
 }
 
+/// An activation function with its parameters.
+pub(super) struct Activation {
+    name: &'static str,
+    alpha: f64,
+    beta: f64,
+}
+
+impl Activation {
+    /// The function of a name in any case. `parameter` is asked for alpha (0) and beta (1) where the function has them.
+    pub fn named(name: &str, mut parameter: impl FnMut(usize) -> Option<f32>) -> Option<Self> {
+        let &(name, alpha, beta) = ACTIVATIONS.iter().find(|(known, ..)| known.eq_ignore_ascii_case(name))?;
+        let mut number =
+            |which: usize, default: Option<f32>| default.map_or(0.0, |default| f64::from(parameter(which).unwrap_or(default)));
+        Some(Self { name, alpha: number(0, alpha), beta: number(1, beta) })
+    }
+
+    pub fn apply<'b>(&self, x: Wire<'b>) -> Wire<'b> {
+        let (alpha, beta, zero) = (self.alpha, self.beta, x.like(0.0));
+        match self.name {
+            "relu" => x.max(zero),
+            "tanh" => x.unary(UnaryFn::Tanh),
+            "sigmoid" => sigmoid(x),
+            "affine" => x * alpha + beta,
+            "leakyrelu" => x.lt(zero).select(x * alpha, x),
+            "thresholdedrelu" => x.like(alpha).le(x).select(x, zero),
+            "scaledtanh" => (x * beta).unary(UnaryFn::Tanh) * alpha,
+            "hardsigmoid" => (x * alpha + beta).clamp(0.0, 1.0),
+            "elu" => x.lt(zero).select((x.exp() - 1.0) * alpha, x),
+            "softsign" => x / (x.abs() + 1.0),
+            _ => softplus(x),
+        }
+    }
+}
+
+/// Name, and defaults of alpha and beta, each where the function has one.
+const ACTIVATIONS: [(&str, Option<f32>, Option<f32>); 11] = [
+    ("relu", None, None),
+    ("tanh", None, None),
+    ("sigmoid", None, None),
+    ("affine", Some(1.0), Some(0.0)),
+    ("leakyrelu", Some(0.01), None),
+    ("thresholdedrelu", Some(1.0), None),
+    ("scaledtanh", Some(1.0), Some(1.0)),
+    ("hardsigmoid", Some(0.2), Some(0.5)),
+    ("elu", Some(1.0), None),
+    ("softsign", None, None),
+    ("softplus", None, None),
+];
+
 unary!(RELU, "Relu", [6, 13, 14], |x| x.max(x.like(0.0)));
 unary!(SIGMOID, "Sigmoid", [6, 13], |x| widened(x, sigmoid));
 unary!(SOFTPLUS, "Softplus", [1, 22], |x| widened(x, softplus));

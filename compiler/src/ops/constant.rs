@@ -96,8 +96,8 @@ pub static RANGE: OpDef = OpDef {
         if node.version() >= 27 {
             node.attributes().ignore("stash_type");
         }
-        let symbolic = [0, 1, 2].map(|index| node.input(index).ok().filter(|wire| wire.constant().is_none())?.elements());
-        if symbolic.iter().any(Option::is_some) {
+        let unknown = |index| node.input(index).ok().filter(|wire| wire.constant().is_none());
+        if [0, 1, 2].into_iter().filter_map(unknown).any(|wire| wire.dtype().is_integer() || wire.elements().is_some()) {
             return bounded_range(node);
         }
         let (start, limit, delta) = (node.constant(0)?, node.constant(1)?, node.constant(2)?);

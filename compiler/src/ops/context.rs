@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use mcc_support::{DType, Error, Result, Shape, Tensor, bug};
 
 use super::{OpDef, dynamic};
+use crate::graph::build::MAX_VALUE_BYTES;
 use crate::graph::{Builder, Extent, Wire};
 use crate::onnx::{Attributes, Node};
 
@@ -27,12 +28,24 @@ pub struct NodeContext<'n, 'b> {
     /// Per input.
     read: RefCell<Vec<bool>>,
     warnings: RefCell<Vec<NodeWarning>>,
+    is_repeated: bool,
 }
 
 impl<'n, 'b> NodeContext<'n, 'b> {
-    pub fn new(builder: &'b Builder, node: &'n Node<'n>, def: &'static OpDef, inputs: Vec<Option<Wire<'b>>>) -> Self {
+    /// `is_repeated` for a node in a graph that runs several times.
+    pub fn new(
+        builder: &'b Builder,
+        node: &'n Node<'n>,
+        def: &'static OpDef,
+        inputs: Vec<Option<Wire<'b>>>,
+        is_repeated: bool,
+    ) -> Self {
         let read = RefCell::new(vec![false; inputs.len()]);
-        Self { builder, node, def, attributes: node.attributes(), inputs, read, warnings: RefCell::default() }
+        Self { builder, node, def, attributes: node.attributes(), inputs, read, warnings: RefCell::default(), is_repeated }
+    }
+
+    pub fn is_repeated(&self) -> bool {
+        self.is_repeated
     }
 
     pub fn builder(&self) -> &'b Builder {
@@ -124,7 +137,7 @@ impl<'n, 'b> NodeContext<'n, 'b> {
         let Some(wire) = self.optional(index) else { return Ok(None) };
         match wire.constant() {
             Some(tensor) => Ok(Some(tensor)),
-            None => Err(self.not_known(index, wire)),
+            None => Err(self.not_known(index, wire, false)),
         }
     }
 
@@ -137,7 +150,12 @@ impl<'n, 'b> NodeContext<'n, 'b> {
                 self.optional(index);
                 Ok(Some(elements))
             }
-            _ => Ok(self.optional_ints(index)?.map(|ints| ints.into_iter().map(Extent::from).collect())),
+            _ => {
+                if let Some(wire) = self.optional(index).filter(|wire| wire.constant().is_none()) {
+                    return Err(self.not_known(index, wire, bounded_count(wire).is_some()));
+                }
+                Ok(self.optional_ints(index)?.map(|ints| ints.into_iter().map(Extent::from).collect()))
+            }
         }
     }
 
@@ -145,8 +163,8 @@ impl<'n, 'b> NodeContext<'n, 'b> {
     fn bounded_elements(&self, index: usize) -> Option<Vec<Extent>> {
         let wire = self.inputs.get(index).copied().flatten()?;
         let name = self.node.inputs.get(index)?;
+        let count = bounded_count(wire)?;
         let most = self.builder.most_elements(name)?;
-        let count = wire.shape().checked_count().filter(|&count| wire.dtype().is_integer() && !wire.is_bounded() && count > 0)?;
         let most: Vec<usize> = (0..count).map(|at| most[at.min(most.len() - 1)]).collect();
         Some(self.builder.counts(name, wire, &most))
     }
@@ -160,6 +178,11 @@ impl<'n, 'b> NodeContext<'n, 'b> {
     /// The name of an output, which no other value of the model has.
     pub fn output_name(&self, output: usize) -> &str {
         self.node.outputs.get(output).map_or("", String::as_str)
+    }
+
+    /// The name of the first output that has one.
+    pub fn first_output(&self) -> &str {
+        self.node.first_output()
     }
 
     pub fn extents(&self, index: usize) -> Result<Vec<Extent>> {
@@ -217,21 +240,24 @@ impl<'n, 'b> NodeContext<'n, 'b> {
         Ok(tensor.numbers().map(|number| number.as_i64()).collect())
     }
 
-    fn not_known(&self, index: usize, wire: Wire<'b>) -> Error {
+    /// That an input is not known; `may_be_bounded` where the greatest values of its elements would do.
+    fn not_known(&self, index: usize, wire: Wire<'b>, may_be_bounded: bool) -> Error {
         let name = &self.node.inputs[index];
         let error =
             self.error(format!("input {index} '{name}' must be known when the model is compiled, for it determines shapes"));
+        let or_most = match may_be_bounded {
+            true => format!(", or the greatest value of each of its elements with `--max-elements {name}=N,…`"),
+            false => String::new(),
+        };
         let sources = self.builder.inputs_of(wire);
         match &sources[..] {
             [] if wire.elements().is_some() => error.help(dynamic::HELP),
             [] => error,
-            [source] if source == name => error.help(format!(
-                "give its value with `--constant {source}=VALUE|FILE.npy`, or the greatest value of each of its elements with \
-                 `--max-elements {source}=N,…`"
-            )),
+            [source] if source == name => {
+                error.help(format!("give its value with `--constant {source}=VALUE|FILE.npy`{or_most}"))
+            }
             _ => error.help(format!(
-                "it is computed from the values of {}: give them with `--constant NAME=VALUE|FILE.npy`, or the greatest value of \
-                 each of its elements with `--max-elements {name}=N,…`",
+                "it is computed from the values of {}: give them with `--constant NAME=VALUE|FILE.npy`{or_most}",
                 sources.iter().map(|source| format!("'{source}'")).collect::<Vec<_>>().join(", ")
             )),
         }
@@ -267,6 +293,15 @@ impl<'n, 'b> NodeContext<'n, 'b> {
         usize::try_from(value).map_err(|_| self.error(format!("{what} {value} is negative")))
     }
 
+    /// A product of numbers from the file, where no value of that many bytes would be too large.
+    pub fn count(&self, what: &str, factors: &[usize]) -> Result<usize> {
+        let count = factors.iter().try_fold(1usize, |product, &factor| product.checked_mul(factor));
+        count.filter(|&count| count <= MAX_VALUE_BYTES).ok_or_else(|| {
+            let factors: Vec<String> = factors.iter().map(usize::to_string).collect();
+            self.error(format!("{what} are {}, which is too many", factors.join(" · ")))
+        })
+    }
+
     /// Fails unless the dtype of a value is one that the operator takes.
     pub fn expect_dtype(&self, wire: Wire<'b>, what: &str, accepts: fn(DType) -> bool) -> Result<()> {
         if accepts(wire.dtype()) { Ok(()) } else { Err(self.error(format!("the operand must be {what}, not {}", wire.dtype()))) }
@@ -281,4 +316,9 @@ impl<'n, 'b> NodeContext<'n, 'b> {
         }
         self.attributes.finish()
     }
+}
+
+/// How many elements of a value the user may state the greatest values of; `None` where not of any.
+fn bounded_count(wire: Wire<'_>) -> Option<usize> {
+    wire.shape().checked_count().filter(|&count| wire.dtype().is_integer() && !wire.is_bounded() && count > 0)
 }

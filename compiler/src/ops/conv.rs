@@ -14,14 +14,14 @@ pub static CONV: OpDef =
 /// Of input 0 with the weights of input 1 and the bias of input 2, which may be left out.
 pub(super) fn conv<'b>(node: &NodeContext<'_, 'b>) -> Result<Wire<'b>> {
     let (x, weights) = (node.input(0)?, node.input(1)?);
-    let y = x.conv(weights, attributes(node, &x.shape(), &weights.shape())?);
+    let y = x.conv(weights, attributes(node, x, &weights.shape())?);
     with_bias(node, y)
 }
 
-/// What the attributes of a convolution say of an input and weights of these shapes.
-pub(super) fn attributes(node: &NodeContext<'_, '_>, x: &Shape, weights: &Shape) -> Result<Conv> {
-    let kernel = kernel(node, x, weights)?;
-    let slides = slides(node, &x[2..], &kernel, true)?;
+/// What the attributes of a convolution say of an input, and weights of this shape.
+pub(super) fn attributes<'b>(node: &NodeContext<'_, 'b>, x: Wire<'b>, weights: &Shape) -> Result<Conv> {
+    let kernel = kernel(node, &x.shape(), weights)?;
+    let slides = slides(node, x, &kernel, true)?;
     Ok(Conv {
         strides: slides.iter().map(|slide| slide.stride).collect(),
         dilations: slides.iter().map(|slide| slide.dilation).collect(),

@@ -135,12 +135,11 @@ pub static ONE_HOT: OpDef = OpDef {
         }
         let depth = node.size("the depth", depth.number(0).as_i64())?;
         let axis = node.axis_attribute(-1, indices.rank() + 1)?;
-        let mut shape = indices.shape().into_dims();
-        shape.insert(axis, 1);
         let negative = indices.lt(indices.like(0.0));
-        let indices = negative.select(indices + depth as f64, indices).reshape(shape.clone());
-        shape.fill(1);
+        let indices = negative.select(indices + depth as f64, indices).insert_axis(axis);
+        let mut shape = vec![1; axis + 1];
         shape[axis] = depth;
+        shape.resize(indices.rank(), 1);
         let hot = indices.eq(node.builder().iota(DType::I64, shape, axis));
         let value = |index| values.slice_axis(0, index, 1).reshape(Shape::scalar());
         Ok(vec![hot.select(value(1), value(0))])

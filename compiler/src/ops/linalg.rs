@@ -22,7 +22,7 @@ pub static DET: OpDef = OpDef {
                 return Err(node.error(format!("the operand must hold square matrices, not {}", x.ty())));
             }
         };
-        let wide = x.cast(if x.dtype() == DType::F64 { DType::F64 } else { DType::F32 });
+        let wide = x.cast(x.dtype().single_or_double());
         let determinants = determinants(wide.reshape([batch.iter().product(), size, size]))?;
         Ok(vec![determinants.cast(x.dtype()).reshape(batch)])
     },

@@ -167,28 +167,4 @@ pub fn lookup(domain: &str, name: &str, opset: i64) -> Result<&'static OpDef> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-
-    #[test]
-    fn every_record_is_well_formed_and_unique() {
-        let mut names = BTreeSet::new();
-        for def in all() {
-            assert!(names.insert(def.full_name()), "{def:?} is listed twice");
-            assert!(!def.since.is_empty() && def.since.is_sorted_by(|a, b| a < b), "{def:?}");
-        }
-    }
-
-    #[test]
-    fn unknown_operators_and_versions_are_refused_with_advice() {
-        let unknown = lookup("", "Nonsense", 13).unwrap_err().to_string();
-        assert!(unknown.contains("the operator Nonsense is not supported"), "{unknown}");
-        for def in all() {
-            assert!(std::ptr::eq(lookup(def.domain, def.name, def.since[0]).unwrap(), def));
-            let early = lookup(def.domain, def.name, def.since[0] - 1).unwrap_err().to_string();
-            assert!(early.contains(&def.since[0].to_string()), "{early}");
-        }
-    }
-}
+mod tests;

@@ -65,7 +65,7 @@ fn trained<'b>(
         return Err(node.error(format!("the input has axes for batch and channels, which {} has not", x.ty())));
     }
     let axes: Vec<usize> = (0..x.rank()).filter(|&axis| axis != 1).collect();
-    let wide = x.cast(if x.dtype() == DType::F64 { DType::F64 } else { DType::F32 });
+    let wide = x.cast(x.dtype().single_or_double());
     let moments = Moments::of(wide, &axes);
     let [scale, bias] = [("the scale", statistics[0]), ("the bias", statistics[1])]
         .map(|(what, statistic)| per_channel(node, what, statistic, x, 1).map(|statistic| statistic.cast(wide.dtype())));
@@ -219,11 +219,7 @@ pub static GROUP_NORMALIZATION: OpDef = OpDef {
         let groups = node.attributes().required("num_groups", node.attributes().int("num_groups")?)?;
         let groups = node.size("the group count", groups)?;
         let epsilon = epsilon(node, 1e-5)?;
-        let wide = if node.version() < 21 {
-            if x.dtype() == DType::F64 { DType::F64 } else { DType::F32 }
-        } else {
-            stash_type(node, x)?.1
-        };
+        let wide = if node.version() < 21 { x.dtype().single_or_double() } else { stash_type(node, x)?.1 };
         node.expect_whole(x, [1])?;
         let shape = x.shape();
         if shape.rank() < 2 || groups == 0 || !shape[1].is_multiple_of(groups) {

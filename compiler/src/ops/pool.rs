@@ -37,20 +37,21 @@ impl Pool {
 }
 
 /// Reads the attributes that all pools have. `dilated` and `ceil` say whether there are attributes `dilations` and `ceil_mode`.
-fn pools(node: &NodeContext<'_, '_>, x: &Shape, dilated: bool, ceil: bool) -> Result<Vec<Pool>> {
-    if x.rank() < 3 {
-        return Err(node.error(format!("the input of a pool has axes for batch, channels and space, which {x} has not")));
+fn pools<'b>(node: &NodeContext<'_, 'b>, x: Wire<'b>, dilated: bool, ceil: bool) -> Result<Vec<Pool>> {
+    let shape = x.shape();
+    if shape.rank() < 3 {
+        return Err(node.error(format!("the input of a pool has axes for batch, channels and space, which {shape} has not")));
     }
     let attributes = node.attributes();
     if !attributes.has("kernel_shape") {
         return Err(node.error("attribute 'kernel_shape' is missing"));
     }
-    let extents = &x[2..];
+    let extents = &shape[2..];
     let kernel = positive(node, "kernel_shape", extents.len())?;
-    let slides = slides(node, extents, &kernel, dilated)?;
+    let slides = slides(node, x, &kernel, dilated)?;
     let ceil = ceil && attributes.flag("ceil_mode", false)?;
     let ceil = ceil && matches!(auto_pad(node)?, AutoPad::NotSet | AutoPad::Valid);
-    node.expect_whole(node.input(0)?, if ceil { 2..x.rank() } else { 0..0 })?;
+    node.expect_whole(x, if ceil { 2..shape.rank() } else { 0..0 })?;
     extents.iter().zip(slides).map(|(&extent, slide)| pool(node, extent, slide, ceil)).collect()
 }
 
@@ -96,7 +97,7 @@ pub static AVERAGE_POOL: OpDef = OpDef {
     shape_inputs: &[],
     build: |node| {
         let (x, version) = (node.input(0)?, node.version());
-        let pools = pools(node, &x.shape(), version >= 19, version >= 10)?;
+        let pools = pools(node, x, version >= 19, version >= 10)?;
         let include_pad = version >= 7 && node.attributes().flag("count_include_pad", false)?;
         Ok(vec![means(x, &pools, include_pad)])
     },
@@ -104,7 +105,7 @@ pub static AVERAGE_POOL: OpDef = OpDef {
 
 /// AveragePool of version 10 of a value that need not be an input.
 pub(super) fn average_pool<'b>(node: &NodeContext<'_, 'b>, x: Wire<'b>) -> Result<Wire<'b>> {
-    let pools = pools(node, &x.shape(), false, true)?;
+    let pools = pools(node, x, false, true)?;
     Ok(means(x, &pools, node.attributes().flag("count_include_pad", false)?))
 }
 
@@ -144,7 +145,7 @@ pub static MAX_POOL: OpDef = OpDef {
     shape_inputs: &[],
     build: |node| {
         let x = node.input(0)?;
-        let window = window(&pools(node, &x.shape(), node.version() >= 10, node.version() >= 10)?);
+        let window = window(&pools(node, x, node.version() >= 10, node.version() >= 10)?);
         let column_major = node.version() >= 8 && node.attributes().flag("storage_order", false)?;
         let y = x.window(ReduceFn::Max, window.clone());
         if !node.wants_output(1) {
@@ -238,7 +239,7 @@ pub static LP_POOL: OpDef = OpDef {
     shape_inputs: &[],
     build: |node| {
         let x = node.input(0)?;
-        let window = window(&pools(node, &x.shape(), node.version() >= 18, node.version() >= 18)?);
+        let window = window(&pools(node, x, node.version() >= 18, node.version() >= 18)?);
         let p = power(node)?;
         Ok(vec![widened(x, |x| norm(x, p, |x| x.window(ReduceFn::Sum, window)))])
     },

@@ -37,7 +37,7 @@ pub static QUANTIZE_LINEAR: OpDef = OpDef {
         let scale = granularity.spread(node, "the scale", scale)?;
         let zero = zero.map(|zero| granularity.spread(node, "the zero point", zero)).transpose()?;
         let quotient = x.cast(precision) / scale.cast(precision);
-        let wide = if precision == DType::F64 { DType::F64 } else { DType::F32 };
+        let wide = precision.single_or_double();
         let quotient = quotient.cast(wide);
         Ok(vec![if saturate || dtype.is_integer() {
             quantized(quotient, zero, dtype)
@@ -273,7 +273,7 @@ fn integer_conv<'b>(
     w: Wire<'b>,
     w_zero: Option<Wire<'b>>,
 ) -> Result<Wire<'b>> {
-    let conv = conv_attributes(node, &x.shape(), &w.shape())?;
+    let conv = conv_attributes(node, x, &w.shape())?;
     let x_zero = x_zero.map(|zero| one_or_channel(node, "the zero point of the input", zero, None)).transpose()?;
     let w_zero = w_zero.map(|zero| one_or_channel(node, "the zero point of the weights", zero, Some((w, 0)))).transpose()?;
     Ok(without_zero(x, x_zero).conv(without_zero(w, w_zero), conv))

@@ -27,14 +27,16 @@ struct Stream {
 
 impl Stream {
     fn of(node: &NodeContext<'_, '_>) -> Result<Self> {
-        Ok(match node.attributes().float("seed")? {
-            Some(seed) => Stream { key: seed.to_bits(), high: 0 },
-            None => Self::unseeded(node),
-        })
+        let seed = node.attributes().float("seed")?;
+        let unseeded = Self::unseeded(node);
+        Ok(seed.map_or(unseeded, |seed| Stream { key: seed.to_bits(), high: 0 }))
     }
 
     fn unseeded(node: &NodeContext<'_, '_>) -> Self {
-        Stream { key: DEFAULT_KEY, high: hash(node.output_name(0)) }
+        if node.is_repeated() {
+            node.warn("it draws the same numbers in every round");
+        }
+        Stream { key: DEFAULT_KEY, high: hash(node.first_output()) }
     }
 
     /// The two words of each index, as u32.
@@ -82,11 +84,6 @@ fn hash(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-/// The float in which numbers of a dtype are made.
-fn wide(dtype: DType) -> DType {
-    if dtype == DType::F64 { DType::F64 } else { DType::F32 }
-}
-
 /// The dtype that the attribute names, which must be one of floats.
 fn float(node: &NodeContext<'_, '_>, otherwise: DType) -> Result<DType> {
     let dtype = node.attributes().dtype("dtype")?.unwrap_or(otherwise);
@@ -102,14 +99,14 @@ fn shape(node: &NodeContext<'_, '_>) -> Result<Shape> {
 
 fn uniform<'b>(node: &NodeContext<'_, 'b>, dtype: DType, shape: &Shape) -> Result<Vec<Wire<'b>>> {
     let (low, high) = (f64::from(node.attributes().float_or("low", 0.0)?), f64::from(node.attributes().float_or("high", 1.0)?));
-    let number = Stream::of(node)?.uniform(node.builder(), wide(dtype), shape);
+    let number = Stream::of(node)?.uniform(node.builder(), dtype.single_or_double(), shape);
     Ok(vec![(number * (high - low) + low).cast(dtype)])
 }
 
 fn normal<'b>(node: &NodeContext<'_, 'b>, dtype: DType, shape: &Shape) -> Result<Vec<Wire<'b>>> {
     let (mean, scale) =
         (f64::from(node.attributes().float_or("mean", 0.0)?), f64::from(node.attributes().float_or("scale", 1.0)?));
-    let number = Stream::of(node)?.normal(node.builder(), wide(dtype), shape);
+    let number = Stream::of(node)?.normal(node.builder(), dtype.single_or_double(), shape);
     Ok(vec![(number * scale + mean).cast(dtype)])
 }
 
@@ -152,8 +149,8 @@ pub static BERNOULLI: OpDef = OpDef {
         let x = node.input(0)?;
         node.expect_dtype(x, "floats", DType::is_float)?;
         let dtype = node.attributes().dtype("dtype")?.unwrap_or(x.dtype());
-        let number = Stream::of(node)?.uniform(node.builder(), wide(x.dtype()), &x.shape());
-        Ok(vec![number.lt(x.cast(wide(x.dtype()))).cast(dtype)])
+        let number = Stream::of(node)?.uniform(node.builder(), x.dtype().single_or_double(), &x.shape());
+        Ok(vec![number.lt(x.cast(x.dtype().single_or_double())).cast(dtype)])
     },
 };
 
@@ -174,7 +171,7 @@ pub static MULTINOMIAL: OpDef = OpDef {
         if !matches!(dtype, DType::I32 | DType::I64) || classes == 0 {
             return Err(node.error(format!("samples of {} as {dtype} are not supported", x.ty())));
         }
-        let number = Stream::of(node)?.uniform(node.builder(), wide(x.dtype()), &Shape::new([batch, count]));
+        let number = Stream::of(node)?.uniform(node.builder(), x.dtype().single_or_double(), &Shape::new([batch, count]));
         Ok(vec![drawn(x.cast(number.dtype()), number).cast(dtype)])
     },
 };
@@ -221,7 +218,7 @@ pub static DROPOUT: OpDef = OpDef {
         let number = seed.unwrap_or(Stream::unseeded(node)).uniform(node.builder(), DType::F32, &x.shape());
         let mask = ratio.le(number).binary(BinaryFn::Or, !training);
         let scale = training.select(1.0 / (1.0 - ratio), ratio.like(1.0));
-        let wide = x.cast(wide(x.dtype()));
+        let wide = x.cast(x.dtype().single_or_double());
         Ok(vec![mask.select(wide * scale.cast(wide.dtype()), wide.like(0.0)).cast(x.dtype()), mask])
     },
 };

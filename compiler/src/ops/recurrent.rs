@@ -2,10 +2,10 @@
 
 use mcc_support::{DType, Result, Shape, Tensor};
 
-use super::activation::{sigmoid, softplus};
+use super::activation::Activation;
 use super::quant::{dynamic_product, without_zero};
 use super::{NodeContext, OpDef};
-use crate::graph::{Round, UnaryFn, Wire};
+use crate::graph::{Round, Wire};
 
 pub static ALL: &[&OpDef] = &[&DYNAMIC_QUANTIZE_LSTM, &GRU, &LSTM, &RNN];
 
@@ -50,47 +50,6 @@ impl Kind {
     }
 }
 
-/// An activation function with its parameters.
-struct Activation {
-    name: String,
-    alpha: f64,
-    beta: f64,
-}
-
-impl Activation {
-    fn apply<'b>(&self, x: Wire<'b>) -> Wire<'b> {
-        let (alpha, beta, zero) = (self.alpha, self.beta, x.like(0.0));
-        match self.name.as_str() {
-            "relu" => x.max(zero),
-            "tanh" => x.unary(UnaryFn::Tanh),
-            "sigmoid" => sigmoid(x),
-            "affine" => x * alpha + beta,
-            "leakyrelu" => x.lt(zero).select(x * alpha, x),
-            "thresholdedrelu" => x.like(alpha).le(x).select(x, zero),
-            "scaledtanh" => (x * beta).unary(UnaryFn::Tanh) * alpha,
-            "hardsigmoid" => (x * alpha + beta).clamp(0.0, 1.0),
-            "elu" => x.lt(zero).select((x.exp() - 1.0) * alpha, x),
-            "softsign" => x / (x.abs() + 1.0),
-            _ => softplus(x),
-        }
-    }
-}
-
-/// Name, and defaults of alpha and beta, each where the function has one.
-const ACTIVATIONS: [(&str, Option<f32>, Option<f32>); 11] = [
-    ("relu", None, None),
-    ("tanh", None, None),
-    ("sigmoid", None, None),
-    ("affine", Some(1.0), Some(0.0)),
-    ("leakyrelu", Some(0.01), None),
-    ("thresholdedrelu", Some(1.0), None),
-    ("scaledtanh", Some(1.0), Some(1.0)),
-    ("hardsigmoid", Some(0.2), Some(0.5)),
-    ("elu", Some(1.0), None),
-    ("softsign", None, None),
-    ("softplus", None, None),
-];
-
 /// The functions of all directions. Lists of parameters hold those of the functions that have one, in order.
 fn activations(node: &NodeContext<'_, '_>, defaults: &[&str], directions: usize) -> Result<Vec<Activation>> {
     let attributes = node.attributes();
@@ -108,12 +67,8 @@ fn activations(node: &NodeContext<'_, '_>, defaults: &[&str], directions: usize)
     let mut alphas = attributes.floats("activation_alpha")?.unwrap_or_default().into_iter();
     let mut betas = attributes.floats("activation_beta")?.unwrap_or_default().into_iter();
     let find = |name: String| {
-        let known = ACTIVATIONS.iter().find(|(other, ..)| *other == name);
-        let &(_, alpha, beta) = known.ok_or_else(|| node.error(format!("the activation '{name}' is unknown")))?;
-        let parameter = |default: Option<f32>, given: &mut std::vec::IntoIter<f32>| {
-            default.map_or(0.0, |default| f64::from(given.next().unwrap_or(default)))
-        };
-        Ok(Activation { name, alpha: parameter(alpha, &mut alphas), beta: parameter(beta, &mut betas) })
+        let parameter = |which: usize| if which == 0 { alphas.next() } else { betas.next() };
+        Activation::named(&name, parameter).ok_or_else(|| node.error(format!("the activation '{name}' is unknown")))
     };
     names.into_iter().map(find).collect()
 }
@@ -399,11 +354,7 @@ fn input_shares<'b>(
 /// States of all steps `[steps, directions, batch, hidden]` and the last ones `[directions, batch, hidden]`, or batches first.
 fn gather_results<'b>(node: &NodeContext<'_, 'b>, kind: &Kind, results: &[[Wire<'b>; 3]], batch_first: bool) -> Vec<Wire<'b>> {
     let stack = |which: usize, axis: usize| {
-        let widened = results.iter().map(|result| {
-            let mut shape = result[which].shape().into_dims();
-            shape.insert(axis, 1);
-            result[which].reshape(shape)
-        });
+        let widened = results.iter().map(|result| result[which].insert_axis(axis));
         node.builder().concat(&widened.collect::<Vec<_>>(), axis)
     };
     let all = stack(0, 1);

@@ -68,8 +68,8 @@ fn roi_align<'b>(node: &NodeContext<'_, 'b>) -> Result<Wire<'b>> {
     if shape.rank() != 4 || shape.contains(&0) || regions.shape().dims() != [n, 4] || images.shape().dims() != [n] {
         return Err(node.error(format!("regions {} of images {} do not fit an operand {}", regions.ty(), images.ty(), x.ty())));
     }
-    let dtype = if x.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
-    if n * height * width == 0 {
+    let dtype = x.dtype().single_or_double();
+    if node.count("the elements of the result", &[n, height, width])? == 0 {
         return Ok(x.like(0.0).broadcast([n, shape[1], height, width]));
     }
     let regions = regions.cast(dtype) * scale - if half_pixel { 0.5 } else { 0.0 };
@@ -139,22 +139,17 @@ pub static MAX_ROI_POOL: OpDef = OpDef {
         let down = rows.reshape([n, 1, height, 1, shape[2]]).select(across.reshape([n, shape[1], 1, width, shape[2]]), least);
         let result = down.reduce(ReduceFn::Max, &[4]);
         // A bin without an element is 0.
-        let any = any(rows).reshape([n, 1, height, 1]).and(any(columns).reshape([n, 1, 1, width]));
+        let any = rows.any(&[2]).reshape([n, 1, height, 1]).and(columns.any(&[2]).reshape([n, 1, 1, width]));
         Ok(vec![any.select(result, x.like(0.0))])
     },
 };
-
-/// Whether something holds anywhere along the last axis.
-fn any(x: Wire<'_>) -> Wire<'_> {
-    x.cast(DType::I32).reduce(ReduceFn::Max, &[x.rank() - 1]).cast(DType::Bool)
-}
 
 /// Whether each bin of each region covers each element of an axis: `[regions, bins, extent]`. The corners are those in column
 /// `1 + axis` and `3 + axis`, rounded away from 0.
 fn covered(regions: Wire<'_>, scale: f64, axis: usize, bins: usize, extent: usize) -> Wire<'_> {
     let builder = regions.builder();
     let n = regions.shape()[0];
-    let dtype = if regions.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
+    let dtype = regions.dtype().single_or_double();
     let corner = |at: usize| {
         let corner = regions.slice_axis(1, at, 1).reshape([n, 1, 1]).cast(dtype) * scale;
         corner.unary(UnaryFn::Sign) * (corner.abs() + 0.5).unary(UnaryFn::Floor)
@@ -176,7 +171,7 @@ pub static DEFORM_CONV: OpDef = OpDef {
     shape_inputs: &[],
     build: |node| {
         let (x, weights, offset) = (node.input(0)?, node.input(1)?, node.input(2)?);
-        let dtype = if x.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
+        let dtype = x.dtype().single_or_double();
         let y = deformed(node, x.cast(dtype), weights.cast(dtype), offset.cast(dtype), dtype)?;
         node.builder().check()?;
         let y = match node.optional(3) {
@@ -189,7 +184,7 @@ pub static DEFORM_CONV: OpDef = OpDef {
 
 fn deformed<'b>(node: &NodeContext<'_, 'b>, x: Wire<'b>, weights: Wire<'b>, offset: Wire<'b>, dtype: DType) -> Result<Wire<'b>> {
     let (shape, filters) = (x.shape(), weights.shape());
-    let conv = attributes(node, &shape, &filters)?;
+    let conv = attributes(node, x, &filters)?;
     let groups = node.size("the group count", node.attributes().int_or("offset_group", 1)?)?;
     let (batch, channels, axes) = (shape[0], shape[1], shape.rank() - 2);
     let kernel = Shape::new(&filters[2..]);

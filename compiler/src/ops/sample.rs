@@ -132,7 +132,7 @@ pub static GRID_SAMPLE: OpDef = OpDef {
             let axis = Axis { extent: shape[at + 2], align_corners, outside };
             // The grid lists the innermost axis first.
             let coordinate = grid.slice_axis(axes + 1, axes - 1 - at, 1);
-            let coordinate = coordinate.cast(if grid.dtype() == DType::F64 { DType::F64 } else { DType::F32 });
+            let coordinate = coordinate.cast(grid.dtype().single_or_double());
             axis.taps(axis.coordinate(coordinate), mode)
         };
         let taps: Vec<Vec<Tap<'_>>> = (0..axes).map(axis).collect();

@@ -144,31 +144,23 @@ fn scatter_unknown<'b>(
     reduction: Reduction,
 ) -> Wire<'b> {
     let (builder, axis) = (node.builder(), take.axis);
-    let mut one_place = places.shape().into_dims();
-    one_place.insert(axis, 1);
     let own = builder.iota(DType::I64, [data.shape()[axis], 1], 0);
     // The updates stand along axis + 1 of what follows, and trailing axes of one update behind that.
-    let meant = own.eq(places.reshape(one_place));
+    let meant = own.eq(places.insert_axis(axis));
     match reduction {
         Reduction::Replace => {
             let meant = meant.cast(DType::I32);
             let last = builder.add(Op::ArgReduce { max: true, axis: axis + 1, last: true }, &[meant]);
-            let any = meant.reduce(ReduceFn::Max, &[axis + 1]).cast(DType::Bool);
+            let any = meant.any(&[axis + 1]);
             take.widen(any).select(take.at(last), data)
         }
         Reduction::Combine(kind) => {
-            let mut shape = take.updates.shape().into_dims();
-            shape.insert(axis, 1);
             let identity = match kind {
                 ReduceFn::Sum => data.like(0.0),
                 ReduceFn::Prod => data.like(1.0),
-                ReduceFn::Max | ReduceFn::Min => {
-                    let mut shape = data.shape().into_dims();
-                    shape.insert(axis + 1, 1);
-                    data.reshape(shape)
-                }
+                ReduceFn::Max | ReduceFn::Min => data.insert_axis(axis + 1),
             };
-            let updates = take.widen(meant).select(take.updates.reshape(shape), identity).reduce(kind, &[axis + 1]);
+            let updates = take.widen(meant).select(take.updates.insert_axis(axis), identity).reduce(kind, &[axis + 1]);
             combine(kind, data, updates)
         }
     }

@@ -57,8 +57,7 @@ fn bounded_shape<'b>(node: &NodeContext<'_, 'b>, x: Wire<'b>, wanted: &[Extent],
             _ if builder.bounds(extent).0 < 0 => return Err(error()),
             // A run where it is 0 has no result, rather than a wrong one.
             _ if builder.bounds(extent).0 == 0 && !allow_zero => {
-                let most = builder.most(extent).saturating_sub(1);
-                builder.require(node.output_name(0), builder.extent_wire(extent) - 1.0, most);
+                builder.require(node.output_name(0), builder.extent_wire(extent), (1, builder.most(extent)));
                 extent.clone()
             }
             _ => extent.clone(),

@@ -32,6 +32,10 @@ pub static TOP_K: OpDef = OpDef {
             let [wanted, extent] = [&wanted, &extent].map(|extent| node.builder().extent_text(extent));
             return Err(node.error(format!("{wanted} elements are wanted of an axis of extent {extent}")));
         }
+        if low < 0 {
+            let left = node.builder().extent_wire(&(&extent - &wanted));
+            node.builder().require(node.output_name(0), left, (0, x.shape()[axis]));
+        }
         let k = node.size("the number of elements", node.builder().bounds(&wanted).1)?;
         let largest = node.version() < 11 || attributes.flag("largest", true)?;
         if node.version() >= 11 {
@@ -89,13 +93,8 @@ fn by_rank<'b>(node: &NodeContext<'_, 'b>, x: Wire<'b>, axis: usize, k: usize, l
     let builder = node.builder();
     let shape = x.shape();
     let extent = shape[axis];
-    let insert = |at: usize| {
-        let mut shape = shape.clone().into_dims();
-        shape.insert(at, 1);
-        x.reshape(shape)
-    };
     // Axis `axis` is an element's own, axis `axis + 1` that of the other.
-    let (own, other) = (insert(axis + 1), insert(axis));
+    let (own, other) = (x.insert_axis(axis + 1), x.insert_axis(axis));
     let along = |at: usize, count: usize| {
         let mut shape = vec![1; shape.rank() + 1];
         shape[at] = count;
@@ -106,8 +105,6 @@ fn by_rank<'b>(node: &NodeContext<'_, 'b>, x: Wire<'b>, axis: usize, k: usize, l
     let before = better.binary(crate::graph::BinaryFn::Or, own.eq(other).and(earlier));
     let rank = before.cast(DType::I32).reduce(ReduceFn::Sum, &[axis + 1]);
     builder.check()?;
-    let mut wide = shape.clone().into_dims();
-    wide.insert(axis, 1);
-    let hit = rank.reshape(wide).eq(along(axis, k).cast(DType::I32)).cast(DType::I32);
+    let hit = rank.insert_axis(axis).eq(along(axis, k).cast(DType::I32)).cast(DType::I32);
     Ok(builder.add(Op::ArgReduce { max: true, axis: axis + 1, last: false }, &[hit]))
 }

@@ -3,6 +3,7 @@
 use mcc_support::Result;
 
 use super::NodeContext;
+use crate::graph::Wire;
 
 /// A window that slides over one spatial axis.
 #[derive(Clone, Copy, Debug)]
@@ -87,8 +88,10 @@ pub(super) fn pads(node: &NodeContext<'_, '_>, rank: usize) -> Result<Vec<(i64, 
     Ok((0..rank).map(|axis| (values[axis], values[axis + rank])).collect())
 }
 
-/// The windows of a convolution or a pool over an input with these spatial extents, the dilations only `if dilated`.
-pub(super) fn slides(node: &NodeContext<'_, '_>, extents: &[usize], kernel: &[usize], dilated: bool) -> Result<Vec<Slide>> {
+/// The windows of a convolution or a pool over the spatial axes of `x`, the dilations only `if dilated`.
+pub(super) fn slides<'b>(node: &NodeContext<'_, 'b>, x: Wire<'b>, kernel: &[usize], dilated: bool) -> Result<Vec<Slide>> {
+    let shape = x.shape();
+    let extents = &shape[2..];
     let rank = extents.len();
     let strides = positive(node, "strides", rank)?;
     let dilations = if dilated { positive(node, "dilations", rank)? } else { vec![1; rank] };
@@ -96,7 +99,7 @@ pub(super) fn slides(node: &NodeContext<'_, '_>, extents: &[usize], kernel: &[us
     let auto_pad = auto_pad(node)?;
     if matches!(auto_pad, AutoPad::SameUpper | AutoPad::SameLower) {
         // With a stride, the pads depend on the extent.
-        node.expect_whole(node.input(0)?, (0..rank).filter(|&axis| strides[axis] != 1).map(|axis| axis + 2))?;
+        node.expect_whole(x, (0..rank).filter(|&axis| strides[axis] != 1).map(|axis| axis + 2))?;
     }
     let slide = |axis: usize| {
         let slide = Slide { kernel: kernel[axis], stride: strides[axis], dilation: dilations[axis], pads: pads[axis] };

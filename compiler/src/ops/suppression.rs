@@ -56,7 +56,7 @@ fn suppressed<'b>(node: &NodeContext<'_, 'b>, corners: Wire<'b>, scores: Wire<'b
     // A NaN is never the best.
     let open = scores.eq(scores);
     let open = limits.score.map_or(open, |least| open.and(least.lt(scores)));
-    let repeated = builder.repeat(rounds, Some(limits.most), Some(any(open, &[0, 1, 2])), &[open], |_, carried| {
+    let repeated = builder.repeat(rounds, Some(limits.most), Some(open.any(&[0, 1, 2])), &[open], |_, carried| {
         let open = carried[0];
         let best = open.select(scores, scores.like(f64::NEG_INFINITY)).reduce_keep(ReduceFn::Max, &[2]);
         let hit = open.and(scores.eq(best));
@@ -65,7 +65,7 @@ fn suppressed<'b>(node: &NodeContext<'_, 'b>, corners: Wire<'b>, scores: Wire<'b
         let overlap = overlaps(corners.reshape([images, 1, n, 4]), taken, limits.overlap);
         let place = place.reshape([images, classes, 1]);
         let next = open.and(!overlap).and(!own.eq(place));
-        Ok(Round { go: any(next, &[0, 1, 2]), next: vec![next], elements: vec![place, any(open, &[2])] })
+        Ok(Round { go: next.any(&[0, 1, 2]), next: vec![next], elements: vec![place, open.any(&[2])] })
     })?;
     builder.check()?;
     let run = repeated.stacks[0].shape()[0];
@@ -81,10 +81,6 @@ fn suppressed<'b>(node: &NodeContext<'_, 'b>, corners: Wire<'b>, scores: Wire<'b
     let columns = [class / classes as f64, class.binary(BinaryFn::Rem, class.like(classes as f64)), places.gather(chosen, 0)];
     let shape = [chosen.extent(0), Extent::from(1i64)];
     Ok(builder.concat(&columns.map(|column| column.reshape_to(&shape)), 1))
-}
-
-fn any<'b>(x: Wire<'b>, axes: &[usize]) -> Wire<'b> {
-    x.cast(DType::I32).reduce(ReduceFn::Max, axes).cast(DType::Bool)
 }
 
 /// The least y and x, then the greatest, of boxes in either form.

@@ -28,11 +28,6 @@ fn compare<'b>(a: Wire<'b>, b: Wire<'b>) -> (Wire<'b>, Wire<'b>) {
     (equal, a.lt(b).binary(BinaryFn::Or, none_b.and(!none_a)))
 }
 
-/// Whether something holds for any index along an axis.
-fn any(x: Wire<'_>, axis: usize) -> Wire<'_> {
-    x.cast(DType::I32).reduce(ReduceFn::Max, &[axis]).cast(DType::Bool)
-}
-
 fn count(x: Wire<'_>, axis: usize) -> Wire<'_> {
     x.cast(DType::I64).reduce(ReduceFn::Sum, &[axis])
 }
@@ -51,7 +46,7 @@ fn unique(x: Wire<'_>, sorted: bool) -> Unique<'_> {
     let (same, before) = if width == 1 {
         (equal.reshape([rows, rows]), less.reshape([rows, rows]))
     } else {
-        let differs = any(!equal, 2);
+        let differs = (!equal).any(&[2]);
         let place = first(!equal, 2).reshape([rows, rows, 1]);
         let less = builder.add(Op::GatherElements { axis: 2 }, &[less.cast(DType::I32), place]).cast(DType::Bool);
         (!differs, differs.and(less.reshape([rows, rows])))

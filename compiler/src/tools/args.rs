@@ -103,6 +103,9 @@ pub struct CompileArgs {
     /// End after this stage and write nothing
     #[arg(long, value_name = "STAGE")]
     pub stop_after: Option<Stage>,
+    /// Make a run tell `mcc_call.profile` of each kernel before and after it
+    #[arg(long)]
+    pub profile: bool,
     /// Write the files that the result depends on, for make and ninja
     #[arg(long, value_name = "PATH")]
     pub depfile: Option<PathBuf>,
@@ -184,6 +187,9 @@ pub struct BenchArgs {
     /// Threads that a run uses
     #[arg(long, default_value_t = 1)]
     pub threads: usize,
+    /// Print JSON
+    #[arg(long, conflicts_with = "worker")]
+    pub json: bool,
     /// How long to measure, in seconds
     #[arg(long, default_value_t = 2.0)]
     pub seconds: f64,

@@ -7,7 +7,7 @@ use mcc_support::{Error, Result};
 use serde_json::{Map, Value, json};
 
 use crate::driver::{self, Options, Silent};
-use crate::import::{self, Warning};
+use crate::import::{self, Warning, add_new};
 use crate::onnx::Model;
 
 use super::args::{CheckArgs, Format};
@@ -49,23 +49,14 @@ fn find(options: &Options) -> Result<Findings> {
     // Import goes on after an error; hardly anything that comes behind it can fail.
     for import in options.imports("check") {
         match import::import_all_errors(&model, &import) {
-            Ok((_, warnings)) => add(&mut findings.warnings, warnings),
-            Err(errors) => add(&mut findings.errors, errors.into_iter().map(with_help).collect()),
+            Ok((_, warnings)) => add_new(&mut findings.warnings, warnings),
+            Err(errors) => add_new(&mut findings.errors, errors.into_iter().map(with_help)),
         }
     }
     if findings.errors.is_empty() {
         findings.errors.extend(driver::compile(options, &mut Silent).err());
     }
     Ok(findings)
-}
-
-/// Adds what is not there yet: several sets of shapes have much in common.
-fn add<T: PartialEq>(all: &mut Vec<T>, more: Vec<T>) {
-    for one in more {
-        if !all.contains(&one) {
-            all.push(one);
-        }
-    }
 }
 
 fn with_help(error: Error) -> Error {

@@ -17,6 +17,7 @@ pub fn compile(args: &CompileArgs) -> Result<ExitCode> {
     let mut options = args.build.options(&args.model, &args.target)?;
     options.name.clone_from(&args.name);
     options.stop_after = args.stop_after;
+    options.profile = args.profile;
     let mut reporter = Reporter::new(!args.quiet, args.print_after.clone());
     let result = driver::compile(&options, &mut reporter);
     let times = reporter.finish();

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::ptr;
+use std::time::Instant;
 
 use bytes::Bytes;
 use cranelift_codegen::binemit::Reloc;
@@ -101,6 +102,17 @@ impl Executable {
 
     /// Runs once and returns the status, one of [`abi::status`].
     pub fn run(&mut self, binding: &mut Binding) -> i32 {
+        self.call(binding, ptr::null())
+    }
+
+    /// As [`run`](Self::run), for a model that was compiled with profiling: `stamps` gets the time at the begin and end of each kernel.
+    pub fn run_profiled(&mut self, binding: &mut Binding, stamps: &mut Vec<Stamp>) -> i32 {
+        let context = ptr::from_mut(stamps).cast();
+        let profile = abi::Profile { size: size_of::<abi::Profile>() as u32, reserved: 0, stamp: Some(stamp), context };
+        self.call(binding, &profile)
+    }
+
+    fn call(&mut self, binding: &mut Binding, profile: *const abi::Profile) -> i32 {
         binding.input_table.clear();
         binding.input_table.extend(binding.inputs.iter().map(|buffer| buffer.start().cast::<c_void>()));
         binding.output_table.clear();
@@ -117,7 +129,7 @@ impl Executable {
             weights: ptr::null(),
             parallel_for: None,
             parallel_context: ptr::null_mut(),
-            profile: ptr::null_mut(),
+            profile,
         };
         // SAFETY: `bind` made buffers of the sizes that the model was compiled for, which only this call refers to; the CPU has
         // what `load` checked.
@@ -138,6 +150,20 @@ impl Executable {
         };
         self.model.outputs.iter().zip(&binding.outputs).map(tensor).collect()
     }
+}
+
+/// A kernel, by its place in the manifest, that begins or ends.
+#[derive(Clone, Copy, Debug)]
+pub struct Stamp {
+    pub kernel: u32,
+    pub is_end: bool,
+    pub at: Instant,
+}
+
+unsafe extern "C" fn stamp(context: *mut c_void, kernel: u32, end: u32) {
+    // SAFETY: `run_profiled` gives its stamps as the context.
+    let stamps = unsafe { &mut *context.cast::<Vec<Stamp>>() };
+    stamps.push(Stamp { kernel, is_end: end != 0, at: Instant::now() });
 }
 
 impl std::fmt::Debug for Executable {

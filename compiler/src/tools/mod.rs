@@ -15,6 +15,8 @@ mod opt;
 mod rates;
 mod report;
 mod run;
+mod table;
+mod work;
 
 use std::io::{ErrorKind, Write, stdout};
 use std::process::ExitCode;

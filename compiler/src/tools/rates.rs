@@ -1,11 +1,11 @@
 //! What this machine can do: the rates that times of kernels are judged by, measured on the spot.
 //!
-//! The loops that measure are kernels, compiled by the target that has the widest vectors of the CPU that models are compiled for.
+//! The loops that measure are kernels, compiled as those of models are, in vectors of the target's width.
 
 use std::fs;
 use std::time::{Duration, Instant};
 
-use mcc_kernel::{Address, Builder, Cpu, Facts, Kernel, Lane, Op, OpKind, Operand, Target, Type, VReg};
+use mcc_kernel::{Address, Builder, Cpu, Facts, Kernel, Lane, Op, Operand, Type, VReg};
 use mcc_support::{Result, ensure};
 use serde_json::{Value, json};
 
@@ -23,10 +23,6 @@ const PART: usize = 2;
 const TIMES_BEFORE: usize = 6;
 /// How often the largest cache fits in what is gone through to measure the memory.
 const BEYOND_CACHES: usize = 3;
-
-/// What the loops do.
-const NEEDED: [(OpKind, Lane); 4] =
-    [(OpKind::Move, Lane::F32), (OpKind::AddSub, Lane::F32), (OpKind::Mul, Lane::F32), (OpKind::Bits, Lane::I32)];
 
 /// A level of the memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -102,7 +98,8 @@ pub struct Meter {
 
 impl Meter {
     pub fn new(cpu: &Cpu) -> Self {
-        let (target, facts) = widest(cpu);
+        let (target, _) = targets::target_for(cpu);
+        let facts = target.facts(cpu);
         let levels = levels();
         let mut kernels = vec![(multiply_adds(&facts), 4 * facts.vector_bytes as usize)];
         for level in &levels {
@@ -157,20 +154,6 @@ impl Meter {
         seconds.sort_unstable_by(f64::total_cmp);
         seconds[SLICES / 2]
     }
-}
-
-/// The target with the widest vectors of f32; of several, the best.
-fn widest(cpu: &Cpu) -> (&'static dyn Target, Facts) {
-    let mut best: Option<(&'static dyn Target, Facts)> = None;
-    for target in targets::TARGETS {
-        let facts = target.facts(cpu);
-        let has = |(kind, lane)| facts.supports(kind, lane, lanes(&facts) as u8);
-        let wider = best.as_ref().is_none_or(|(_, known)| facts.vector_bytes > known.vector_bytes);
-        if wider && NEEDED.into_iter().all(has) {
-            best = Some((target, facts));
-        }
-    }
-    best.expect("a target has vectors")
 }
 
 fn lanes(facts: &Facts) -> u32 {
@@ -339,7 +322,8 @@ mod tests {
 
     #[test]
     fn kernels_keep_to_the_facts_and_go_through_whole_buffers() {
-        let (_, facts) = widest(&Machine::new("host", None).unwrap().cpu);
+        let cpu = Machine::new("host", None).unwrap().cpu;
+        let facts = targets::target_for(&cpu).0.facts(&cpu);
         for level in levels() {
             assert_eq!(level.measured_bytes % (2 * VECTORS * facts.vector_bytes as usize), 0, "{}", level.name);
             for kernel in [multiply_adds(&facts), read(&facts, &level), write(&facts, &level), copy(&facts, &level)] {

@@ -114,6 +114,11 @@ impl DType {
         self.size_bits() < 8
     }
 
+    /// The float that formulas which need more than half precision compute in: `f64` for itself, else `f32`.
+    pub fn single_or_double(self) -> DType {
+        if self == DType::F64 { DType::F64 } else { DType::F32 }
+    }
+
     pub fn is_float(self) -> bool {
         matches!(self, DType::F16 | DType::BF16 | DType::F32 | DType::F64) || self.small_float().is_some()
     }

@@ -16,26 +16,31 @@ const MAIN: &str = include_str!("main.c");
 /// How to build and run programs for an architecture.
 struct Tools {
     compiler: &'static str,
-    emulator: Option<&'static [&'static str]>,
+    emulator: Option<[&'static str; 3]>,
     /// What to install where one is missing.
     help: &'static str,
 }
 
-fn tools(arch: Arch) -> Tools {
+/// Models of qemu that have no more than the cores of these names; others are run on the one that has everything.
+const EMULATED_CORES: [&str; 4] = ["cortex-a53", "cortex-a72", "cortex-a76", "neoverse-n1"];
+
+fn tools(cpu: &Cpu) -> Tools {
+    let arch = cpu.arch;
     let is_native = match arch {
         Arch::X86_64 => cfg!(target_arch = "x86_64"),
         Arch::Aarch64 => cfg!(target_arch = "aarch64"),
     };
+    let model = EMULATED_CORES.into_iter().find(|core| *core == cpu.name).unwrap_or("max");
     match (arch, is_native) {
         (_, true) => Tools { compiler: "gcc", emulator: None, help: "apt-get install gcc" },
         (Arch::Aarch64, false) => Tools {
             compiler: "aarch64-linux-gnu-gcc",
-            emulator: Some(&["qemu-aarch64", "-cpu", "max"]),
+            emulator: Some(["qemu-aarch64", "-cpu", model]),
             help: "apt-get install gcc-aarch64-linux-gnu qemu-user",
         },
         (Arch::X86_64, false) => Tools {
             compiler: "x86_64-linux-gnu-gcc",
-            emulator: Some(&["qemu-x86_64", "-cpu", "max"]),
+            emulator: Some(["qemu-x86_64", "-cpu", model]),
             help: "apt-get install gcc-x86-64-linux-gnu qemu-user",
         },
     }
@@ -43,7 +48,7 @@ fn tools(arch: Arch) -> Tools {
 
 /// Whether code for this CPU can run here, given what the CPU of this machine has. qemu has all but AVX-512.
 pub fn can_run(cpu: &Cpu, host: &Cpu) -> bool {
-    match tools(cpu.arch).emulator {
+    match tools(cpu).emulator {
         None => cpu.features.is_subset(&host.features),
         Some(_) => !cpu.features.contains("avx512f"),
     }
@@ -56,7 +61,7 @@ fn execute(command: &mut Command, help: &str) -> Output {
 
 /// The outcome of each case. No case may take more stack than its functions state together.
 pub(crate) fn run(target: &dyn Target, cpu: &Cpu, cases: &[Case]) -> Vec<Outcome> {
-    let tools = tools(cpu.arch);
+    let tools = tools(cpu);
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = |name: &str| folder.path().join(name);
     let write = |name: &str, bytes: &[u8]| std::fs::write(path(name), bytes).expect("the temporary folder is writable");

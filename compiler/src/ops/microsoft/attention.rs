@@ -137,12 +137,7 @@ fn projected<'b>(node: &NodeContext<'_, 'b>, projections: Wire<'b>, sizes: [usiz
 
 /// Keys and values behind each other.
 fn present<'b>(heads: &Heads<'b>) -> Wire<'b> {
-    let wide = |x: Wire<'b>| {
-        let mut shape = x.shape().into_dims();
-        shape.insert(0, 1);
-        x.reshape(shape)
-    };
-    heads.k.builder().concat(&[wide(heads.k), wide(heads.v)], 0)
+    heads.k.builder().concat(&[heads.k.insert_axis(0), heads.v.insert_axis(0)], 0)
 }
 
 /// The results of an operator that projects its input: those of attention, and keys and values for the next call.

@@ -3,8 +3,8 @@
 use mcc_support::Result;
 
 use super::DOMAIN;
-use crate::graph::{UnaryFn, Wire};
-use crate::ops::activation::{erf_gelu, sigmoid, tanh_gelu, widened};
+use crate::graph::Wire;
+use crate::ops::activation::{Activation, erf_gelu, tanh_gelu, widened};
 use crate::ops::conv::conv;
 use crate::ops::gather::triangle;
 use crate::ops::matmul::{gemm, matmul};
@@ -45,24 +45,20 @@ pub static FUSED_CONV: OpDef = OpDef {
         let y = conv(node)?;
         let y = node.optional(3).map_or(y, |residual| y + residual);
         let parameters = node.attributes().floats_or("activation_params", vec![])?;
-        Ok(vec![activated(node, y, |index, default| Ok(parameters.get(index).copied().unwrap_or(default)))?])
+        Ok(vec![activated(node, y, &parameters.into_iter().map(Some).collect::<Vec<_>>())?])
     },
 };
 
-/// The function that the attribute `activation` names; its parameters by their places, with their defaults.
-fn activated<'b>(node: &NodeContext<'_, 'b>, y: Wire<'b>, parameter: impl Fn(usize, f32) -> Result<f32>) -> Result<Wire<'b>> {
-    let number = |index: usize, default: f32| parameter(index, default).map(f64::from);
-    let zero = y.like(0.0);
+/// The function that the attribute `activation` names, with its parameters by their places.
+fn activated<'b>(node: &NodeContext<'_, 'b>, y: Wire<'b>, parameters: &[Option<f32>]) -> Result<Wire<'b>> {
+    let parameter = |index: usize| parameters.get(index).copied().flatten();
+    let number = |index: usize, default: f32| f64::from(parameter(index).unwrap_or(default));
     Ok(match node.attributes().string_or("activation", "")? {
         "" => y,
-        "Relu" => y.max(zero),
-        "Tanh" => y.unary(UnaryFn::Tanh),
-        "Sigmoid" => sigmoid(y),
-        "LeakyRelu" => y.lt(zero).select(y * number(0, 0.01)?, y),
-        "Clip" => y.clamp(number(0, f32::MIN)?, number(1, f32::MAX)?),
-        "HardSigmoid" => (y * number(0, 0.2)? + number(1, 0.5)?).clamp(0.0, 1.0),
-        "Elu" => y.lt(zero).select((y.exp() - 1.0) * number(0, 1.0)?, y),
-        other => return Err(node.error(format!("the activation '{other}' is not supported"))),
+        "Clip" => y.clamp(number(0, f32::MIN), number(1, f32::MAX)),
+        name => Activation::named(name, parameter)
+            .ok_or_else(|| node.error(format!("the activation '{name}' is not supported")))?
+            .apply(y),
     })
 }
 
@@ -75,10 +71,8 @@ pub static FUSED_GEMM: OpDef = OpDef {
     build: |node| {
         let y = gemm(node)?;
         let names = ["activation_alpha", "activation_beta", "activation_gamma"];
-        let given = names.map(|name| node.attributes().float(name));
-        let [alpha, beta, gamma] = given;
-        let given = [alpha?, beta?, gamma?];
-        Ok(vec![activated(node, y, |index, default| Ok(given[index].unwrap_or(default)))?])
+        let parameters = names.iter().map(|name| node.attributes().float(name)).collect::<Result<Vec<_>>>()?;
+        Ok(vec![activated(node, y, &parameters)?])
     },
 };
 
@@ -121,9 +115,7 @@ pub static EXPAND_DIMS: OpDef = OpDef {
     build: |node| {
         let x = node.input(0)?;
         let axis = node.axis(node.constant_int(1)?, x.rank() + 1)?;
-        let mut shape = x.shape().into_dims();
-        shape.insert(axis, 1);
-        Ok(vec![x.reshape(shape)])
+        Ok(vec![x.insert_axis(axis)])
     },
 };
 

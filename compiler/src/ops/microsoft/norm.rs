@@ -29,7 +29,7 @@ fn layer_norm<'b>(
     gamma: Wire<'b>,
     beta: Option<Wire<'b>>,
 ) -> Result<(Wire<'b>, Moments<'b>)> {
-    let wide = if x.dtype() == DType::F64 { x } else { x.cast(DType::F32) };
+    let wide = x.cast(x.dtype().single_or_double());
     let moments = Moments::of(wide, &[x.rank() - 1]);
     let gamma = broadcast_to(node, "gamma", gamma, x)?.cast(wide.dtype());
     let y = moments.normalized(epsilon(node, 1e-12)?) * gamma;
@@ -62,7 +62,7 @@ pub static SKIP_SIMPLIFIED_LAYER_NORMALIZATION: OpDef = OpDef {
     build: |node| {
         let sum = sum(node, node.optional(3))?;
         let gamma = broadcast_to(node, "gamma", node.input(2)?, sum)?;
-        let wide = if sum.dtype() == DType::F64 { sum } else { sum.cast(DType::F32) };
+        let wide = sum.cast(sum.dtype().single_or_double());
         let inverse = inverse_root_mean_square(wide, &[sum.rank() - 1], epsilon(node, 1e-12)?);
         if node.wants_output(1) {
             return Err(node.error("the mean (output 1) is not computed"));

@@ -13,10 +13,10 @@ pub static ALL: &[&OpDef] = &[&DYNAMIC_QUANTIZE_MAT_MUL, &MAT_MUL_INTEGER_TO_FLO
 /// Adds input `index`, one number for each column.
 fn with_bias<'b>(node: &NodeContext<'_, 'b>, y: Wire<'b>, index: usize) -> Result<Wire<'b>> {
     let Some(bias) = node.optional(index) else { return Ok(y) };
-    if y.shape().last().copied() != Some(bias.shape().iter().product()) {
+    if y.shape().last().copied() != Some(bias.shape().count()) {
         return Err(node.error(format!("the bias {} does not fit {}", bias.ty(), y.ty())));
     }
-    Ok(y + bias.reshape([bias.shape().iter().product()]))
+    Ok(y + bias.reshape([bias.shape().count()]))
 }
 
 /// The left side is quantized to `u8` by its range.
@@ -105,10 +105,12 @@ fn mat_mul_n_bits<'b>(node: &NodeContext<'_, 'b>) -> Result<Vec<Wire<'b>>> {
     if attributes.int_or("weight_prepacked", 0)? != 0 || node.optional(4).is_some() {
         return Err(node.error("weights that are prepacked or in groups are not supported"));
     }
-    if ![2, 4, 8].contains(&bits) || block == 0 || !(block * bits).is_multiple_of(8) {
+    if ![2, 4, 8].contains(&bits) || block == 0 || !node.count("the bits of a block", &[block, bits])?.is_multiple_of(8) {
         return Err(node.error(format!("blocks of {block} elements of {bits} bits are not supported")));
     }
     let blocks = k.div_ceil(block);
+    node.count("the bits of a row", &[blocks, block, bits])?;
+    node.count("the elements of the matrix", &[n, blocks, block])?;
     let (a, b, scales) = (node.input(0)?, node.input(1)?, node.input(2)?);
     let elements = |what: &str, x: Wire<'b>, count: usize| {
         if x.shape().checked_count() == Some(count) {

@@ -6,7 +6,7 @@ use mcc_support::{DType, Error, Result, Shape, Tensor, TensorType, tensor::Numbe
 
 use super::DOMAIN;
 use super::values::refuse_strings;
-use crate::graph::{UnaryFn, Wire};
+use crate::graph::{ReduceFn, UnaryFn, Wire};
 use crate::ops::{NodeContext, OpDef};
 
 pub static ALL: &[&OpDef] = &[&LABEL_ENCODER, &ONE_HOT_ENCODER];
@@ -72,9 +72,11 @@ fn default(node: &NodeContext<'_, '_>, dtype: DType) -> Result<Tensor> {
     attributes.ignore("default_string");
     let (int, float) = (attributes.int_or("default_int64", -1)?, attributes.float_or("default_float", -0.0)?);
     let tensor = if node.version() < 4 { None } else { attributes.tensor("default_tensor")? };
-    if let Some(tensor) = tensor.filter(|tensor| tensor.count() == 1) {
-        if tensor.dtype() != dtype {
-            return Err(node.error(format!("the default is {}, but the values are {dtype}", tensor.ty())));
+    if let Some(tensor) = tensor {
+        if tensor.dtype() != dtype || tensor.count() != 1 {
+            return Err(
+                node.error(format!("the default is {}, but must be one value and {dtype} as the values are", tensor.ty()))
+            );
         }
         return Ok(tensor.reshaped(Shape::scalar()));
     }
@@ -125,8 +127,8 @@ fn search<'b>(node: &NodeContext<'_, 'b>, x: Wire<'b>, keys: Tensor) -> (Wire<'b
     (place, found)
 }
 
-/// 1 in the place of the category that the operand is, 0 elsewhere. An element of no category has zeros only, even where `zeros`
-/// asks for a failure: a run cannot say which of its elements was wrong.
+/// 1 in the place of the category that the operand is, 0 elsewhere. An element of no category has zeros only, or ends the run without
+/// a result where `zeros` is 0.
 pub static ONE_HOT_ENCODER: OpDef = OpDef {
     domain: DOMAIN,
     name: "OneHotEncoder",
@@ -135,11 +137,16 @@ pub static ONE_HOT_ENCODER: OpDef = OpDef {
     build: |node| {
         let x = node.input(0)?;
         refuse_strings(node, &["cats_strings"])?;
-        node.attributes().ignore("zeros");
+        let zeros = node.attributes().flag("zeros", true)?;
         let categories = node.attributes().required("cats_int64s", node.attributes().ints("cats_int64s")?)?;
         let mut shape = x.shape().into_dims();
         shape.push(1);
         let categories = node.builder().constant(Tensor::from_elements([categories.len()], &categories));
-        Ok(vec![x.cast(DType::I64).reshape(shape).eq(categories).cast(DType::F32)])
+        let hot = x.cast(DType::I64).reshape(shape).eq(categories);
+        if !zeros {
+            let count = (!hot.any(&[x.rank()])).cast(DType::I64).reduce(ReduceFn::Sum, &(0..x.rank()).collect::<Vec<_>>());
+            node.builder().require(&format!("elements of no category for '{}'", node.first_output()), count, (0, 0));
+        }
+        Ok(vec![hot.cast(DType::F32)])
     },
 };

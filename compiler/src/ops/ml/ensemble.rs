@@ -12,6 +12,8 @@ use crate::ops::{NodeContext, OpDef};
 
 pub static ALL: &[&OpDef] = &[&TREE_ENSEMBLE, &TREE_ENSEMBLE_CLASSIFIER, &TREE_ENSEMBLE_REGRESSOR];
 
+/// Scores that are computed one by one.
+const MAX_PARTS: usize = 4096;
 /// Rounds of a walk that are written out.
 const MAX_DEPTH: usize = 1024;
 
@@ -49,6 +51,7 @@ impl Ensemble {
         if forest.depth() > MAX_DEPTH || forest.node_count() > i32::MAX as usize / 2 {
             return Err(node.error(format!("trees of {} levels are not supported, {MAX_DEPTH} are", forest.depth())));
         }
+        node.count("the bytes of weights for each leaf", &[forest.node_count(), scores, size_of::<f64>()])?;
         Ok(Self { forest, weights, scores, dtype })
     }
 
@@ -76,8 +79,11 @@ impl Ensemble {
         })
     }
 
-    /// Where all leaves of each tree add to one score: sorts the trees by it and counts them.
+    /// Where all leaves of each tree add to one score, of a few: sorts the trees by it and counts them.
     fn scores_of_trees(&mut self) -> Option<Vec<usize>> {
+        if self.scores > MAX_PARTS {
+            return None;
+        }
         let mut trees = Vec::with_capacity(self.forest.roots.len());
         for &root in &self.forest.roots {
             let mut found = None;
@@ -245,11 +251,6 @@ fn comparison(node: &NodeContext<'_, '_>, mode: &str, value: f64) -> Result<Test
     })
 }
 
-/// In which values are compared with thresholds: f64 for f64 only.
-fn compared(x: Wire<'_>) -> DType {
-    if x.dtype() == DType::F64 { DType::F64 } else { DType::F32 }
-}
-
 pub static TREE_ENSEMBLE_REGRESSOR: OpDef = OpDef {
     domain: DOMAIN,
     name: "TreeEnsembleRegressor",
@@ -266,7 +267,7 @@ pub static TREE_ENSEMBLE_REGRESSOR: OpDef = OpDef {
             _ => Aggregate::Sum,
         };
         let transform = Transform::of(node)?;
-        let mut ensemble = named_trees(node, "target", "target_ids", targets, compared(x))?;
+        let mut ensemble = named_trees(node, "target", "target_ids", targets, x.dtype().single_or_double())?;
         let scores = ensemble.aggregate(node, x, aggregate)?;
         let scores = match numbers(node, "base_values")? {
             Some(base) => scores + row(node, &base, targets, scores.dtype())?,
@@ -295,7 +296,7 @@ pub static TREE_ENSEMBLE_CLASSIFIER: OpDef = OpDef {
         let x = rows(node)?;
         let labels = Labels::of(node, "classlabels_int64s", "classlabels_strings")?;
         let transform = Transform::of(node)?;
-        let mut ensemble = named_trees(node, "class", "class_ids", labels.count(), compared(x))?;
+        let mut ensemble = named_trees(node, "class", "class_ids", labels.count(), x.dtype().single_or_double())?;
         let positive = ensemble.weights.values().flatten().all(|&(_, weight)| weight >= 0.0);
         let used: Vec<bool> =
             (0..labels.count()).map(|class| ensemble.weights.values().flatten().any(|&(score, _)| score == class)).collect();
@@ -359,7 +360,7 @@ pub static TREE_ENSEMBLE: OpDef = OpDef {
             other => return Err(node.error(format!("attribute 'aggregate_function' is {other}, which is not one of 0, 1, 2, 3"))),
         };
         let transform = place(node, "the transform", attributes.int_or("post_transform", 0)?, Transform::ALL.len())?;
-        let mut ensemble = linked_trees(node, targets, compared(x))?;
+        let mut ensemble = linked_trees(node, targets, x.dtype().single_or_double())?;
         let scores = ensemble.aggregate(node, x, aggregate)?;
         Ok(vec![Transform::ALL[transform].1.apply_to_several(scores).cast(x.dtype())])
     },

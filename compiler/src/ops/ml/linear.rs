@@ -14,7 +14,10 @@ fn scores<'b>(node: &NodeContext<'_, 'b>, x: Wire<'b>, count: usize, intercepts:
     let attributes = node.attributes();
     let coefficients = attributes.required("coefficients", attributes.floats("coefficients")?)?;
     let features = x.shape()[1];
-    if count == 0 || coefficients.len() != count * features || intercepts.as_ref().is_some_and(|list| list.len() != count) {
+    if count == 0
+        || coefficients.len() != node.count("coefficients", &[count, features])?
+        || intercepts.as_ref().is_some_and(|list| list.len() != count)
+    {
         return Err(node.error(format!(
             "{} coefficients and {} intercepts do not fit {count} scores of {features} features",
             coefficients.len(),

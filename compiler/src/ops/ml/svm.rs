@@ -57,7 +57,7 @@ impl Kernel {
 /// A list of floats as a matrix `[rows, columns]`, of which one extent is given.
 fn matrix<'b>(node: &NodeContext<'_, 'b>, name: &str, rows: usize, columns: usize) -> Result<Wire<'b>> {
     let values = node.attributes().required(name, node.attributes().floats(name)?)?;
-    if values.len() != rows * columns {
+    if values.len() != node.count("the entries of a matrix", &[rows, columns])? {
         return Err(node.error(format!("attribute '{name}' has {} entries, not {rows} · {columns}", values.len())));
     }
     Ok(node.builder().constant(Tensor::from_elements([rows, columns], &values)))
@@ -113,13 +113,15 @@ pub static SVM_CLASSIFIER: OpDef = OpDef {
         let vectors = vectors.iter().map(|&count| node.size("the count of vectors", count)).collect::<Result<Vec<_>>>()?;
         let kernel = Kernel::of(node)?;
         let pairs = Pairs { classes: labels.count() };
-        if vectors.iter().sum::<usize>() == 0 {
+        let total = vectors.iter().try_fold(0usize, |total, &count| total.checked_add(count));
+        let total = total.ok_or_else(|| node.error("there are too many support vectors"))?;
+        if total == 0 {
             return linear(node, x, &labels, transform);
         }
         if vectors.len() != labels.count() {
             return Err(node.error(format!("there are vectors for {} classes, but {} labels", vectors.len(), labels.count())));
         }
-        let similar = kernel.apply(x, matrix(node, "support_vectors", vectors.iter().sum(), x.shape()[1])?);
+        let similar = kernel.apply(x, matrix(node, "support_vectors", total, x.shape()[1])?);
         let rho = list(node, "rho")?;
         if rho.len() != pairs.count() {
             return Err(node.error(format!("attribute 'rho' has {} entries, not {}", rho.len(), pairs.count())));
@@ -188,7 +190,7 @@ impl Pairs {
     fn coefficients<'b>(&self, node: &NodeContext<'_, 'b>, vectors: &[usize]) -> Result<Wire<'b>> {
         let total: usize = vectors.iter().sum();
         let given = list(node, "coefficients")?;
-        if given.len() != (self.classes - 1) * total {
+        if given.len() != node.count("coefficients", &[self.classes - 1, total])? {
             return Err(node.error(format!("there are {} coefficients, not {} · {total}", given.len(), self.classes - 1)));
         }
         let starts: Vec<usize> = vectors.iter().scan(0, |end, &count| Some(std::mem::replace(end, *end + count))).collect();

@@ -29,7 +29,7 @@ pub static ARRAY_FEATURE_EXTRACTOR: OpDef = OpDef {
         let x = if x.rank() == 1 { x.reshape([1, x.shape()[0]]) } else { x };
         let Some(&features) = x.shape().last() else { return Err(node.error("the operand has no features")) };
         check_indices(node, indices, features)?;
-        let count: usize = indices.shape().iter().product();
+        let count = indices.shape().count();
         Ok(vec![x.gather(indices.reshape([count]), x.rank() - 1)])
     },
 };
@@ -123,7 +123,7 @@ pub static NORMALIZER: OpDef = OpDef {
         let axes = [x.rank() - 1];
         let norm = node.attributes().word("norm", &["MAX", "L1", "L2"])?;
         // A square may be beyond f32.
-        let wide = if x.dtype() == DType::F64 { x } else { x.cast(DType::F32) };
+        let wide = x.cast(x.dtype().single_or_double());
         let size = match norm {
             "MAX" => wide.reduce_keep(ReduceFn::Max, &axes),
             "L1" => wide.abs().reduce_keep(ReduceFn::Sum, &axes),
@@ -154,7 +154,7 @@ pub static SCALER: OpDef = OpDef {
             Ok(node.builder().constant(Tensor::from_elements([values.len()], &values)))
         };
         let (offset, scale) = (parameters("offset")?, parameters("scale")?);
-        let wide = if x.dtype() == DType::F64 { x } else { x.cast(DType::F32) };
+        let wide = x.cast(x.dtype().single_or_double());
         Ok(vec![((wide - offset.cast(wide.dtype())) * scale.cast(wide.dtype())).cast(DType::F32)])
     },
 };
