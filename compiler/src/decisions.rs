@@ -82,6 +82,13 @@ pub enum Step {
         axis: String,
         inside: Option<String>,
     },
+    /// The first and the last so many rounds of `x` become loops of their own, `x.b` and `x.e`, before and after the rest, `x.m`: what
+    /// lies outside of a buffer at the ends is inside of it between them.
+    Peel {
+        axis: String,
+        first: usize,
+        last: usize,
+    },
     /// The loop over `inner`, which is all that the loop over `outer` does, and that become one, over `outer.inner`.
     Merge {
         outer: String,
@@ -114,6 +121,7 @@ impl fmt::Display for Step {
             Step::Split { axis, factor } => write!(f, "split {axis} by {factor}"),
             Step::Move { axis, inside: Some(inside) } => write!(f, "move {axis} inside of {inside}"),
             Step::Move { axis, inside: None } => write!(f, "move {axis} outermost"),
+            Step::Peel { axis, first, last } => write!(f, "peel {first} and {last} rounds off {axis}"),
             Step::Merge { outer, inner } => write!(f, "merge {outer} and {inner}"),
             Step::Unroll { axis } => write!(f, "unroll {axis}"),
             Step::Vectorize { axis } => write!(f, "vectorize {axis}"),

@@ -7,7 +7,7 @@ use mcc_support::{Error, Result};
 use mcc_target_portable as portable;
 use target_lexicon::{Architecture, BinaryFormat, Environment, OperatingSystem, PointerWidth, Triple};
 
-pub use portable::disassemble;
+pub use portable::{Class, Instruction, disassemble, instructions};
 
 /// Every target, best first: the kernels of a model are compiled by the first that has code for the CPU.
 pub static TARGETS: [&dyn Target; 3] = [&mcc_target_x86_64::TARGET, &mcc_target_aarch64::TARGET, &portable::TARGET];

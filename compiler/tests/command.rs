@@ -190,6 +190,7 @@ fn errors_say_what_to_do_and_write_nothing() {
         ("net.onnx --dim n=3 --shape x=2,4", 1, "'n' is 2 by --shape, but 3"),
         ("net.onnx --dim n=3 --constant z=1", 1, "its inputs are 'x'"),
         ("bench net.onnx --dim n=3 --seconds 1e30", 1, "no time"),
+        ("inspect net.onnx --dim n=3 --asm nothing", 1, "no kernel is called 'nothing'"),
         ("text.onnx", 1, "a text file"),
         ("missing.onnx", 1, "missing.onnx"),
         ("run net.onnx --dim n=3 --input z=net.onnx", 1, "net.onnx"),
@@ -469,6 +470,23 @@ fn bench_answers_as_a_worker() {
     stdin.write_all(b"quit\n").unwrap();
     assert!(child.wait().unwrap().success());
     assert!(succeed(folder, "bench net.onnx --dim n=2 --seconds 0.05").0.starts_with("median "));
+}
+
+/// The list, one kernel by name or node, and what is said of others.
+#[test]
+fn inspect_shows_loops_of_machine_code() {
+    let folder = folder();
+    let folder = folder.path();
+    for target in ["x86_64", "aarch64"] {
+        let list = succeed(folder, &format!("inspect net.onnx --dim n=64 --target {target}")).0;
+        let name = list.lines().nth(1).unwrap().split(' ').next().unwrap().to_string();
+        let asm = succeed(folder, &format!("inspect net.onnx --dim n=64 --target {target} --asm {name}")).0;
+        assert!(asm.starts_with(&format!("{name}: ")) && asm.contains("+ innermost loop, depth "), "{asm}");
+        let json = succeed(folder, &format!("inspect net.onnx --dim n=64 --target {target} --asm {name} --json")).0;
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        let loops = json[0]["loops"].as_array().unwrap();
+        assert!(loops.iter().any(|one| one["innermost"] == true && one["counts"]["branch"].as_u64() > Some(0)), "{json}");
+    }
 }
 
 /// Kernels as the manifest has them, each once.

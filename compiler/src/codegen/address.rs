@@ -255,7 +255,9 @@ impl Codegen<'_> {
         for bound in bounds {
             let test = self.inside(&bound, level);
             inside = Some(match inside {
-                Some(inside) => self.masks(level, Op::MaskAnd, inside, test),
+                Some(inside) => {
+                    self.cached(level, Key::Both(inside, test), |codegen| codegen.masks(level, Op::MaskAnd, inside, test))
+                }
                 None => test,
             });
         }
@@ -366,17 +368,18 @@ impl Codegen<'_> {
     fn inside(&mut self, bound: &Bound, level: usize) -> VReg {
         let expr = bound.form.to_expr(&mut self.kernel.exprs);
         let index = self.value(expr);
-        let mask = Type::I64.mask();
-        let extent = self.b.inst_at(level, Type::I64, Op::Const(bound.extent as u64), &[]);
-        match (bound.below, bound.above) {
-            // Both at once: a negative index is a large unsigned one.
-            (true, true) => self.b.inst_at(level, mask, Op::CmpU(Cond::Lt), &[index, extent]),
-            (false, _) => self.b.inst_at(level, mask, Op::Cmp(Cond::Lt), &[index, extent]),
-            (true, false) => {
-                let zero = self.b.inst_at(level, Type::I64, Op::Const(0), &[]);
-                self.b.inst_at(level, mask, Op::Cmp(Cond::Ge), &[index, zero])
-            }
-        }
+        let &Bound { extent, below, above, .. } = bound;
+        self.cached(level, Key::Inside { index, extent, below, above }, |codegen| {
+            let mut number = |value: i64| codegen.b.inst_at(level, Type::I64, Op::Const(value as u64), &[]);
+            let limit = number(if above { extent } else { 0 });
+            let op = match (below, above) {
+                // Both at once: a negative index is a large unsigned one.
+                (true, true) => Op::CmpU(Cond::Lt),
+                (false, _) => Op::Cmp(Cond::Lt),
+                (true, false) => Op::Cmp(Cond::Ge),
+            };
+            codegen.b.inst_at(level, Type::I64.mask(), op, &[index, limit])
+        })
     }
 }
 

@@ -17,7 +17,7 @@ use mcc_kernel::{Builder, Facts, If, Loop, Node, Op, Operand, Type, VReg, While,
 use mcc_support::{DType, EntityMap, bug};
 
 use crate::decisions::Layout;
-use crate::loops::{self, AxisId, AxisKind, AxisMode, BufferId, ExprId, Program, Stmt, VarId};
+use crate::loops::{self, AxisId, AxisKind, AxisMode, Binary, BufferId, Expr, ExprId, Program, Stmt, VarId};
 
 /// A kernel as kernel IR: a function of `(args, begin, end)` (see [`ir::Kernel`]).
 #[derive(Debug)]
@@ -114,6 +114,14 @@ enum Key {
     },
     /// A scalar in this many lanes.
     Splat(VReg, u8),
+    /// Whether an index lies inside.
+    Inside {
+        index: VReg,
+        extent: i64,
+        below: bool,
+        above: bool,
+    },
+    Both(VReg, VReg),
 }
 
 /// The open vector axis.
@@ -196,9 +204,12 @@ impl Codegen<'_> {
         for stmt in stmts {
             match stmt {
                 Stmt::Loop { axis, body } => self.stmt_loop(*axis, body),
-                Stmt::Set { var, value } => self.each_instance(|codegen| codegen.set(*var, *value)),
+                Stmt::Set { var, value } => {
+                    let order = self.jam_order(*value);
+                    self.each_instance(&order, |codegen| codegen.set(*var, *value));
+                }
                 Stmt::Store { buffer, index, value, guard } => {
-                    self.each_instance(|codegen| codegen.store(*buffer, index, *value, *guard));
+                    self.each_instance(&self.jam.clone(), |codegen| codegen.store(*buffer, index, *value, *guard));
                 }
                 Stmt::If { cond, then, otherwise } => self.stmt_if(*cond, then, otherwise),
                 Stmt::While { cond, body } => self.stmt_while(*cond, body),
@@ -206,9 +217,8 @@ impl Codegen<'_> {
         }
     }
 
-    /// Calls `visit` for every combination of rounds of the jammed axes.
-    fn each_instance(&mut self, mut visit: impl FnMut(&mut Self)) {
-        let axes = self.jam.clone();
+    /// Calls `visit` for every combination of rounds of the jammed axes, the first of `axes` changing slowest.
+    fn each_instance(&mut self, axes: &[AxisId], mut visit: impl FnMut(&mut Self)) {
         let extents: mcc_support::Shape = axes.iter().map(|&axis| self.kernel.axes[axis].extent).collect();
         extents.for_each_index(|index| {
             for (&axis, &round) in axes.iter().zip(index) {
@@ -216,6 +226,28 @@ impl Codegen<'_> {
             }
             visit(self);
         });
+    }
+
+    /// The jammed axes in the order in which instances of a sum of products need the fewest registers: a factor that is broadcast is
+    /// used for all vectors before the next one is; where a multiply-add takes it out of a vector that has several, it is the vectors
+    /// that come one after the other.
+    fn jam_order(&mut self, value: ExprId) -> Vec<AxisId> {
+        let mut axes = self.jam.clone();
+        if self.vector.is_none() || axes.len() < 2 {
+            return axes;
+        }
+        let mut factors = Vec::new();
+        for operand in self.kernel.exprs.operands(value) {
+            if let Expr::Binary(Binary::Mul, x, y) = *self.kernel.exprs.get(operand) {
+                factors.extend([x, y]);
+            }
+        }
+        let broadcast: Vec<ExprId> = factors.iter().copied().filter(|&factor| !self.varying(factor)).collect();
+        if let ([_, _], [broadcast]) = (&factors[..], &broadcast[..]) {
+            let deps = self.deps(*broadcast);
+            axes.sort_by_key(|axis| deps.axes.contains(axis) == self.facts.lane_operand);
+        }
+        axes
     }
 
     fn stmt_loop(&mut self, axis: AxisId, body: &[Stmt]) {

@@ -10,6 +10,9 @@ use crate::decisions::{Coordinate, Layout};
 use crate::loops::linear::{Atom, Linear};
 use crate::loops::{AxisId, AxisKind, BufferId, Expr, ExprId, Kernel, Program, Role, Stmt};
 
+/// Maps with no more channels stay as planes.
+const FEW_CHANNELS: usize = 4;
+
 /// Layouts of a fused program; buffers that are not named are row-major.
 pub fn choose(program: &Program, facts: &Facts) -> BTreeMap<String, Layout> {
     choose_beside(program, facts, BTreeMap::new())
@@ -44,7 +47,8 @@ pub fn choose_beside(program: &Program, facts: &Facts, mut packed: BTreeMap<Stri
 fn channels_last(program: &Program) -> std::collections::BTreeSet<BufferId> {
     let is_map = |buffer: BufferId| {
         let buffer = &program.buffers[buffer];
-        buffer.ty.rank() >= 3 && matches!(buffer.role, Role::Temporary | Role::Local)
+        // Channels as few as those of an image are broadcast from wherever they lie, and planes are copied in whole rows.
+        buffer.ty.rank() >= 3 && buffer.ty.shape.dims()[1] > FEW_CHANNELS && matches!(buffer.role, Role::Temporary | Role::Local)
     };
     let mut chosen = std::collections::BTreeSet::new();
     for kernel in &program.kernels {

@@ -9,6 +9,7 @@ use super::nest::{
     Access, Nest, Reduction, Stride, accesses, distance, is_constant, lane_bits, lane_counts, loads, plain_dim, stride,
 };
 use crate::decisions::{Layout, Step};
+use crate::loops::linear::{Atom, KernelRanges, Linear};
 use crate::loops::{AxisId, AxisKind, Kernel, Program, Role, Stmt};
 
 /// Multiply-adds in the body of a tile's innermost loop, at most.
@@ -207,6 +208,57 @@ impl Tiler<'_> {
     }
 }
 
+/// Rounds at the ends of an axis in which loads may lie outside of their buffer.
+#[derive(Clone, Copy, Debug)]
+struct Peel {
+    axis: AxisId,
+    first: usize,
+    last: usize,
+}
+
+/// For each axis where there are some, the innermost first, the rounds in which padded loads may lie outside: between them all lie
+/// inside. `None` where no load is padded, or where it is not such rounds that tell.
+fn padded_rounds(program: &Program, kernel: &Kernel, nest: &Nest, all: &[Access]) -> Option<Vec<Peel>> {
+    let ranges = KernelRanges { exprs: &kernel.exprs, axes: &kernel.axes };
+    let mut peels: BTreeMap<AxisId, Peel> = BTreeMap::new();
+    for access in all.iter().filter(|access| access.padded) {
+        let shape = program.buffers[access.buffer].ty.shape.dims();
+        for (&index, &extent) in access.index.iter().zip(shape) {
+            let form = Linear::of(&kernel.exprs, index);
+            let (low, high) = form.range(&ranges);
+            if low >= 0 && high < extent as i64 {
+                continue;
+            }
+            let uses = |form: &Linear, axis: AxisId| {
+                form.terms.keys().any(|&atom| match atom {
+                    Atom::Axis(found) => found == axis,
+                    Atom::Expr(expr) => kernel.exprs.uses_axis(expr, axis),
+                })
+            };
+            let spatial: Vec<AxisId> = nest.spatial.iter().copied().filter(|&axis| uses(&form, axis)).collect();
+            let &[axis] = &spatial[..] else { return None };
+            let (step, rounds) = (form.coefficient(Atom::Axis(axis)), kernel.axes[axis].extent as i64);
+            let rest = form.replace(Atom::Axis(axis), &Linear::default());
+            let (low, high) = rest.range(&ranges);
+            // Inside where `low + step · round >= 0` and `high + step · round < extent`.
+            if step <= 0 || uses(&rest, axis) || low < -(1 << 40) || high > 1 << 40 {
+                return None;
+            }
+            let rounded_up = |distance: i64| (distance + step - 1).div_euclid(step).clamp(0, rounds);
+            let (begin, end) = (rounded_up(-low), rounded_up(extent as i64 - high));
+            if begin >= end {
+                return None;
+            }
+            let peel = peels.entry(axis).or_insert(Peel { axis, first: 0, last: 0 });
+            peel.first = peel.first.max(begin as usize);
+            peel.last = peel.last.max((rounds - end) as usize);
+        }
+    }
+    let left = |peel: &Peel| peel.first + peel.last < kernel.axes[peel.axis].extent && kernel.axes[peel.axis].limit.is_none();
+    let peels: Vec<Peel> = nest.spatial.iter().rev().filter_map(|axis| peels.get(axis).copied()).collect();
+    (!peels.is_empty() && peels.iter().all(left)).then_some(peels)
+}
+
 /// The spatial axes that may run in lanes of so many bits: none where a variable that is set beside the reduction has another width.
 fn spatial_in_lanes(kernel: &Kernel, nest: &Nest, bits: usize) -> Vec<AxisId> {
     let fills = |stmt: &Stmt| match stmt {
@@ -326,9 +378,10 @@ impl Chooser<'_> {
         if all.iter().any(|access| access.is_store && self.program.buffers[access.buffer].ty.dtype.is_packed()) {
             return;
         }
+        let padded = padded_rounds(self.program, self.kernel, nest, &all);
         let cost = |axis: AxisId| {
             let cost = |access: &Access| match stride(self.program, self.layouts, self.kernel, access, axis) {
-                Stride::Zero | Stride::One if !access.padded => 1,
+                Stride::Zero | Stride::One if !access.padded || padded.is_some() => 1,
                 _ => {
                     if access.is_store {
                         8
@@ -352,8 +405,13 @@ impl Chooser<'_> {
             return;
         }
         let innermost = *nest.spatial.last().expect("the vector axis");
-        let (name, extent) = (self.name(vector), self.extent(vector));
-        self.move_inside(&name, &self.name(innermost));
+        self.move_inside(&self.name(vector), &self.name(innermost));
+        let padded = padded.unwrap_or_default();
+        self.peel(&padded);
+        let (name, extent) = self.between(&padded, vector);
+        if extent < narrowest {
+            return;
+        }
         let lanes = *lane_counts.iter().find(|&&lanes| lanes <= extent).expect("the narrowest fits");
         let block =
             (lanes * if expression_count(self.kernel, nest.body.iter()) > LONG { 1 } else { 2 }).min(extent / lanes * lanes);
@@ -362,6 +420,20 @@ impl Chooser<'_> {
         if extent % block > 0 {
             self.vectors(&format!("{name}.t"), extent % block, &lane_counts);
         }
+    }
+
+    /// Takes the rounds in which loads may lie outside off the ends of axes.
+    fn peel(&mut self, padded: &[Peel]) {
+        for peel in padded {
+            self.steps.push(Step::Peel { axis: self.name(peel.axis), first: peel.first, last: peel.last });
+        }
+    }
+
+    /// What is left of an axis, with its extent.
+    fn between(&self, padded: &[Peel], axis: AxisId) -> (String, usize) {
+        let peel = padded.iter().find(|peel| peel.axis == axis);
+        let whole = (self.name(axis), self.extent(axis));
+        peel.map_or(whole.clone(), |peel| (format!("{}.m", whole.0), whole.1 - peel.first - peel.last))
     }
 
     /// Whether rounds of an axis do not share a local buffer.
@@ -386,7 +458,11 @@ impl Chooser<'_> {
                 if outermost && nest.spatial.first() != Some(&vector) {
                     self.steps.push(Step::Move { axis: name.clone(), inside: None });
                 }
-                tile.rows.iter().for_each(|rows| self.jam(rows));
+                let operands = accesses(&self.kernel.exprs, reduction.updates);
+                let padded = padded_rounds(self.program, self.kernel, nest, &operands).unwrap_or_default();
+                let padded: Vec<Peel> = padded.into_iter().filter(|peel| peel.axis != vector).collect();
+                self.peel(&padded);
+                tile.rows.iter().for_each(|rows| self.jam(rows, &padded));
                 self.split(&name, columns);
                 if extent >= columns {
                     self.vectors(&format!("{name}.i"), columns, &tile.lane_counts);
@@ -400,7 +476,7 @@ impl Chooser<'_> {
                 let name = self.name(vector);
                 // The axis in lanes is the innermost.
                 self.move_inside(&name, &self.name(last));
-                tile.rows.iter().for_each(|rows| self.jam(rows));
+                tile.rows.iter().for_each(|rows| self.jam(rows, &[]));
                 self.split(&name, tile.columns);
                 self.steps.push(Step::Vectorize { axis: format!("{name}.i") });
             }
@@ -408,15 +484,17 @@ impl Chooser<'_> {
     }
 
     /// Splits an axis into groups of rounds that are done together.
-    fn jam(&mut self, rows: &Rows) {
-        let (mut name, mut extent) = (self.name(rows.axis), self.extent(rows.axis));
+    fn jam(&mut self, rows: &Rows, padded: &[Peel]) {
+        let (mut name, mut extent) = self.between(padded, rows.axis);
         if let Some(inner) = rows.merged {
             self.steps.push(Step::Merge { outer: name.clone(), inner: self.name(inner) });
             name = format!("{name}.{}", self.name(inner));
             extent *= self.extent(inner);
         }
         self.split(&name, rows.count);
-        self.unroll(format!("{name}.i"));
+        if extent >= rows.count {
+            self.unroll(format!("{name}.i"));
+        }
         if extent % rows.count > 0 {
             self.unroll(format!("{name}.t"));
         }

@@ -14,6 +14,7 @@ pub fn apply(kernel: &mut Kernel, buffers: &EntityMap<BufferId, Buffer>, steps: 
         let result = match step {
             Step::Split { axis, factor } => split(kernel, axis, *factor),
             Step::Move { axis, inside } => move_axis(kernel, axis, inside.as_deref()),
+            Step::Peel { axis, first, last } => peel(kernel, axis, *first, *last),
             Step::Merge { outer, inner } => merge(kernel, outer, inner),
             Step::Unroll { axis } => mark(kernel, buffers, axis, AxisMode::Unroll),
             Step::Vectorize { axis } => mark(kernel, buffers, axis, AxisMode::Vector),
@@ -117,6 +118,32 @@ fn split(kernel: &mut Kernel, name: &str, factor: usize) -> Result<()> {
             parts.push(Stmt::Loop { axis: tail, body });
         }
         parts
+    });
+    Ok(())
+}
+
+/// Takes rounds off both ends of a loop.
+fn peel(kernel: &mut Kernel, name: &str, first: usize, last: usize) -> Result<()> {
+    let axis = find(kernel, name)?;
+    let Axis { extent, kind, limit, .. } = kernel.axes[axis].clone();
+    let ends = first.checked_add(last).filter(|&ends| ends <= extent);
+    let Some(ends) = ends.filter(|_| limit.is_none()) else { bail!("axis {name} does not have rounds to take off") };
+    let sizes = [("b", 0, first), ("m", first, extent - ends), ("e", extent - last, last)];
+    let from = kernel.exprs.clone();
+    let mut parts = Vec::new();
+    for (suffix, start, count) in sizes.into_iter().filter(|&(_, _, count)| count > 0) {
+        let part = kernel.axis(format!("{name}.{suffix}"), count, kind);
+        let exprs = &mut kernel.exprs;
+        let (start, round) = (exprs.int(start as i64), exprs.axis(part));
+        parts.push((part, exprs.binary(Binary::Add, round, start)));
+    }
+    let body = std::mem::take(&mut kernel.body);
+    kernel.body = rewrite_loops(body, axis, &mut |body| {
+        let part = |&(part, index): &(AxisId, ExprId)| Stmt::Loop {
+            axis: part,
+            body: Replace::new(&mut kernel.exprs, &from, axis, index).stmts(&body),
+        };
+        parts.iter().map(part).collect()
     });
     Ok(())
 }

@@ -64,6 +64,8 @@ pub enum Command {
     Run(RunArgs),
     /// Time the runs of a model in this process
     Bench(BenchArgs),
+    /// List the kernels of a model, or show the machine code of one
+    Inspect(InspectArgs),
     /// Name everything that stops a model from being compiled
     Check(CheckArgs),
     /// Compare the values inside of a model, layer by layer, with what they should be
@@ -200,6 +202,24 @@ pub struct BenchArgs {
     /// A folder with index.json, a list of {name, file} for the inputs, and these .npy files [default: random inputs]
     #[arg(long, value_name = "DIR")]
     pub inputs: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub struct InspectArgs {
+    /// The model
+    #[arg(value_name = "MODEL.onnx")]
+    pub model: PathBuf,
+    #[command(flatten)]
+    pub build: BuildArgs,
+    /// What to compile for, as when compiling
+    #[arg(long, default_value = "host")]
+    pub target: String,
+    /// Show the machine code of this kernel, by its name or a part of it or of a node's, with its loops marked
+    #[arg(long, value_name = "KERNEL")]
+    pub asm: Option<String>,
+    /// Print JSON, with every loop
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Args, Debug)]

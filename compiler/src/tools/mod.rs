@@ -9,6 +9,7 @@ mod compile;
 pub mod diff;
 pub mod exec;
 mod inputs;
+mod inspect;
 pub mod interpret;
 mod lists;
 mod opt;
@@ -55,6 +56,7 @@ fn run_command(invocation: &Invocation) -> Result<ExitCode> {
         Invocation::Compile(args) => compile::compile(args),
         Invocation::Command(Command::Run(args)) => run::run(args),
         Invocation::Command(Command::Bench(args)) => bench::bench(args),
+        Invocation::Command(Command::Inspect(args)) => inspect::inspect(args),
         Invocation::Command(Command::Check(args)) => check::check(args),
         Invocation::Command(Command::Diff(args)) => diff::diff(args),
         Invocation::Command(Command::Bisect(args)) => bisect::bisect(args),

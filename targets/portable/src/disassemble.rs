@@ -1,43 +1,67 @@
 //! Machine code as text.
 
 use std::fmt::Write as _;
+use std::ops::Range;
 
-use iced_x86::{Decoder as X86Decoder, DecoderOptions, Formatter, GasFormatter, Instruction};
+use iced_x86::{Decoder as X86Decoder, DecoderOptions, Formatter, GasFormatter};
 use mcc_kernel::{Arch, Code};
 use yaxpeax_arch::{Decoder as _, U8Reader};
 use yaxpeax_arm::armv8::a64::ARMv8;
 
-/// One line for each instruction: its offset, its bytes, the instruction, and the symbols that it refers to.
-pub fn disassemble(arch: Arch, code: &Code) -> String {
-    let instructions = match arch {
+use crate::classify::{self, Class, Meaning};
+
+/// An instruction of a function.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Instruction {
+    /// Where its bytes are.
+    pub range: Range<usize>,
+    pub text: String,
+    pub class: Class,
+    /// Whether it reads memory, whatever its class.
+    pub reads_memory: bool,
+    /// Where it may go on, in the same function.
+    pub jumps_to: Option<usize>,
+    /// What it refers to.
+    pub symbols: Vec<String>,
+}
+
+/// The instructions of a function, in their order.
+pub fn instructions(arch: Arch, code: &Code) -> Vec<Instruction> {
+    let decoded = match arch {
         Arch::X86_64 => x86_64(&code.bytes[..code.code_bytes as usize]),
         Arch::Aarch64 => aarch64(&code.bytes[..code.code_bytes as usize]),
     };
-    let width = instructions.iter().map(|(range, _)| range.len()).max().unwrap_or(0);
+    let instruction = |(range, text): (Range<usize>, String)| {
+        let Meaning { class, reads_memory, jumps_to } = classify::meaning(arch, &text, range.start);
+        let relocs = code.relocs.iter().filter(|reloc| range.contains(&(reloc.offset as usize)));
+        let symbols = relocs.map(|reloc| reloc.symbol.clone()).collect();
+        Instruction { range, text, class, reads_memory, jumps_to, symbols }
+    };
+    decoded.into_iter().map(instruction).collect()
+}
+
+/// One line for each instruction: its offset, its bytes, the instruction, and the symbols that it refers to.
+pub fn disassemble(arch: Arch, code: &Code) -> String {
+    let instructions = instructions(arch, code);
+    let width = instructions.iter().map(|one| one.range.len()).max().unwrap_or(0);
     let mut out = String::new();
-    for (range, text) in instructions {
+    for Instruction { range, text, symbols, .. } in instructions {
         let bytes: String = code.bytes[range.clone()].iter().map(|byte| format!("{byte:02x}")).collect();
-        let symbols: Vec<&str> = code
-            .relocs
-            .iter()
-            .filter(|reloc| range.contains(&(reloc.offset as usize)))
-            .map(|reloc| reloc.symbol.as_str())
-            .collect();
         let symbols = if symbols.is_empty() { String::new() } else { format!(" ; {}", symbols.join(", ")) };
         let _ = writeln!(out, "{:6x}  {bytes:width$}  {text}{symbols}", range.start, width = 2 * width);
     }
     out
 }
 
-type Instructions = Vec<(std::ops::Range<usize>, String)>;
+type Decoded = Vec<(Range<usize>, String)>;
 
-fn x86_64(bytes: &[u8]) -> Instructions {
+fn x86_64(bytes: &[u8]) -> Decoded {
     let mut decoder = X86Decoder::with_ip(64, bytes, 0, DecoderOptions::NONE);
     let mut formatter = GasFormatter::new();
     formatter.options_mut().set_branch_leading_zeros(false);
     formatter.options_mut().set_small_hex_numbers_in_decimal(false);
     formatter.options_mut().set_rip_relative_addresses(true);
-    let mut instruction = Instruction::default();
+    let mut instruction = iced_x86::Instruction::default();
     let mut out = Vec::new();
     while decoder.can_decode() {
         let start = decoder.position();
@@ -49,7 +73,7 @@ fn x86_64(bytes: &[u8]) -> Instructions {
     out
 }
 
-fn aarch64(bytes: &[u8]) -> Instructions {
+fn aarch64(bytes: &[u8]) -> Decoded {
     let decoder = <ARMv8 as yaxpeax_arch::Arch>::Decoder::default();
     let instruction = |(index, word): (usize, &[u8])| {
         let text = match decoder.decode(&mut U8Reader::new(word)) {

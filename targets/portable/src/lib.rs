@@ -3,6 +3,7 @@
 //! It has every operation on one lane, and on 128-bit vectors what [`facts`] lists. Code is position independent without a GOT, has
 //! no call that the kernel does not have (no libm, no stack probes), and cannot trap.
 
+mod classify;
 mod compile;
 mod convert;
 mod cpus;
@@ -15,8 +16,9 @@ mod round;
 
 use mcc_kernel::{Code, Cpu, Facts, Kernel, Target};
 
+pub use classify::Class;
 pub use cpus::{cpu, cpu_names, default_cpu_name, feature_names};
-pub use disassemble::disassemble;
+pub use disassemble::{Instruction, disassemble, instructions};
 
 pub static TARGET: Portable = Portable;
 

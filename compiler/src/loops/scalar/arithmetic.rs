@@ -17,30 +17,30 @@ pub fn sign(x: Value<'_>) -> Value<'_> {
     }
 }
 
-/// NaN where either is NaN. The second operand decides between zeros.
+/// NaN where either is NaN. The first operand decides between zeros.
 pub fn min<'p>(a: Value<'p>, b: Value<'p>) -> Value<'p> {
     extreme(a, b, Value::min)
 }
 
-/// NaN where either is NaN. The second operand decides between zeros.
+/// NaN where either is NaN. The first operand decides between zeros.
 pub fn max<'p>(a: Value<'p>, b: Value<'p>) -> Value<'p> {
     extreme(a, b, Value::max)
 }
 
-/// The primitives give their second operand where one is NaN, so the first is tested apart, unless it is known to be a number.
-/// Which is first shows only in the sign of a zero.
+/// The primitives give their second operand where one is NaN, so the other is tested apart, unless it is known to be a number, as the
+/// bounds of activations are. Which comes first shows only in the sign of a zero.
 fn extreme<'p>(a: Value<'p>, b: Value<'p>, primitive: fn(Value<'p>, Value<'p>) -> Value<'p>) -> Value<'p> {
     match a.dtype() {
         DType::Bool | DType::F16 | DType::BF16 => unreachable!("converted before"),
         dtype if !dtype.is_float() => primitive(a, b),
         _ => {
             let known = |x: Value<'p>, zero: bool| x.constant().is_some_and(|bits| is_number(x.dtype(), bits, zero));
-            if known(a, true) {
-                primitive(a, b)
-            } else if known(b, false) {
+            if known(b, true) {
                 primitive(b, a)
+            } else if known(a, false) {
+                primitive(a, b)
             } else {
-                a.is_nan().then(a, primitive(a, b))
+                b.is_nan().then(b, primitive(b, a))
             }
         }
     }

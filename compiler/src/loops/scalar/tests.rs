@@ -173,10 +173,10 @@ fn reference_mod(a: f64, b: f64) -> f64 {
 fn reference_max(a: f64, b: f64) -> f64 {
     if a.is_nan() || b.is_nan() {
         f64::NAN
-    } else if a > b {
-        a
-    } else {
+    } else if b > a {
         b
+    } else {
+        a
     }
 }
 
