@@ -144,7 +144,7 @@ def shares(compiled, nodes):
 def ort_library():
     """The folder of ONNX Runtime's library for arm64, with a program that runs a model by it."""
     folder = cache("arm64", "ort")
-    os.makedirs(f"{folder}/root/proc", exist_ok=True)
+    os.makedirs(f"{folder}/prefix/proc", exist_ok=True)
     library = f"{folder}/libonnxruntime.so.1"
     if not os.path.exists(library):
         package = f"{ORT_PACKAGE}@{ORT_VERSION}"
@@ -153,9 +153,9 @@ def ort_library():
         subprocess.run(["tar", "xzf", archive, "--strip-components=5", "package/bin/napi-v6/linux/arm64/libonnxruntime.so.1"], cwd=folder, check=True)
         os.remove(f"{folder}/{archive}")
     # The library reads the file at its start and does not survive that of another architecture: this one is of a Neoverse N1.
-    shutil.copy(f"{HERE}/arm64/cpuinfo.txt", f"{folder}/root/proc/cpuinfo")
-    if not os.path.exists(f"{folder}/root/lib"):
-        os.symlink("/usr/aarch64-linux-gnu/lib", f"{folder}/root/lib")
+    shutil.copy(f"{HERE}/arm64/cpuinfo.txt", f"{folder}/prefix/proc/cpuinfo")
+    if not os.path.exists(f"{folder}/prefix/lib"):
+        os.symlink("/usr/aarch64-linux-gnu/lib", f"{folder}/prefix/lib")
     tool("ort/ort_run", "ort_run.c", ["aarch64-linux-gnu-gcc", "-O1"], [library])
     return folder
 
@@ -169,7 +169,7 @@ def ort_counts(path):
     shape = suggested(path).get(value.name, [d.dim_value or 1 for d in value.type.tensor_type.shape.dim])
     dtype = {onnx.TensorProto.FLOAT: "f32", onnx.TensorProto.INT64: "i64"}[value.type.tensor_type.elem_type]
     arguments = [path, "{runs}", value.name, dtype, ",".join(map(str, shape))]
-    counts = per_run(f"{folder}/ort_run", arguments, f"{folder}/root", "neoverse-n1", [f"LD_LIBRARY_PATH={folder}"])
+    counts = per_run(f"{folder}/ort_run", arguments, f"{folder}/prefix", "neoverse-n1", [f"LD_LIBRARY_PATH={folder}"])
     return sum(int(n.sum()) for n in counts.values()), sum(int(n[KINDS.index("fma")]) for n in counts.values())
 
 
