@@ -18,6 +18,26 @@ const X86_LEVELS: [Level; 4] = [
     ("x86-64-v4", &["avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"]),
 ];
 
+/// Cores by name: the level that they reach, and what they have beside it.
+const X86_CORES: [(&str, &str, &[&str]); 12] = [
+    ("haswell", "x86-64-v3", &[]),
+    ("broadwell", "x86-64-v3", &[]),
+    ("skylake", "x86-64-v3", &[]),
+    ("alderlake", "x86-64-v3", &["avxvnni"]),
+    ("znver1", "x86-64-v3", &[]),
+    ("znver2", "x86-64-v3", &[]),
+    ("znver3", "x86-64-v3", &[]),
+    ("skylake-avx512", "x86-64-v4", &[]),
+    ("cascadelake", "x86-64-v4", &["avx512vnni"]),
+    ("icelake-server", "x86-64-v4", &["avx512vbmi", "avx512vnni"]),
+    (
+        "sapphirerapids",
+        "x86-64-v4",
+        &["amx-bf16", "amx-int8", "amx-tile", "avx512bf16", "avx512fp16", "avx512vbmi", "avx512vnni", "avxvnni"],
+    ),
+    ("znver4", "x86-64-v4", &["avx512bf16", "avx512vbmi", "avx512vnni"]),
+];
+
 /// Features of x86-64 that no level has.
 const X86_MORE: [&str; 8] =
     ["amx-bf16", "amx-int8", "amx-tile", "avx512bf16", "avx512fp16", "avx512vbmi", "avx512vnni", "avxvnni"];
@@ -47,7 +67,7 @@ pub fn default_cpu_name(arch: Arch) -> &'static str {
 /// The CPUs that can be named, but for `native`.
 pub fn cpu_names(arch: Arch) -> Vec<&'static str> {
     match arch {
-        Arch::X86_64 => X86_LEVELS.iter().map(|(name, _)| *name).collect(),
+        Arch::X86_64 => X86_LEVELS.iter().map(|(name, _)| *name).chain(X86_CORES.iter().map(|(name, ..)| *name)).collect(),
         Arch::Aarch64 => ARM_CORES.iter().map(|(name, _)| *name).collect(),
     }
 }
@@ -82,8 +102,11 @@ fn base_features(arch: Arch, name: &str) -> Result<BTreeSet<&'static str>> {
     }
     let found: Option<BTreeSet<_>> = match arch {
         Arch::X86_64 => {
+            let core = X86_CORES.iter().find(|(core, ..)| *core == name);
+            let (name, more) = core.map_or((name, &[][..]), |&(_, level, more)| (level, more));
             let level = X86_LEVELS.iter().position(|(level, _)| *level == name);
-            level.map(|level| X86_LEVELS[..=level].iter().flat_map(|(_, features)| *features).copied().collect())
+            let levels = level.map(|level| X86_LEVELS[..=level].iter().flat_map(|(_, features)| *features));
+            levels.map(|features| features.chain(more).copied().collect())
         }
         Arch::Aarch64 => {
             let core = ARM_CORES.iter().find(|(core, _)| *core == name);
@@ -141,6 +164,8 @@ mod tests {
         );
         let vnni = cpu(Arch::X86_64, "x86-64-v4+avx512vnni").unwrap();
         assert!(vnni.features.contains("avx512vnni") && vnni.features.is_superset(&cpus[3].features));
+        let core = cpu(Arch::X86_64, "icelake-server").unwrap();
+        assert!(core.features.is_superset(&vnni.features) && core.features.contains("avx512vbmi"));
         assert!(cpu(Arch::Aarch64, "cortex-a76").unwrap().features.contains("dotprod"));
     }
 

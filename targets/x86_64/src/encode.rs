@@ -44,7 +44,7 @@ pub struct Fields {
     /// Of general registers 8 to 64, of vectors 128 to 512; 128 for scalars in vector registers.
     pub bits: u32,
     pub reg: u8,
-    pub vvvv: u8,
+    pub vvvv: Option<u8>,
     pub rm: Place,
     /// The mask register that an EVEX instruction is under; 0 for none.
     pub mask: u8,
@@ -59,7 +59,12 @@ impl Fields {
         let is_high = |reg: u8| reg >= 16;
         let is_broadcast = matches!(self.rm, Place::Memory(Memory { is_broadcast: true, .. }));
         let rm_is_high = matches!(self.rm, Place::Reg(reg) if is_high(reg));
-        let needs = self.bits == 512 || is_high(self.reg) || is_high(self.vvvv) || rm_is_high || is_broadcast || self.mask != 0;
+        let needs = self.bits == 512
+            || is_high(self.reg)
+            || self.vvvv.is_some_and(is_high)
+            || rm_is_high
+            || is_broadcast
+            || self.mask != 0;
         prefix == Prefix::Evex || prefix == Prefix::Both && needs
     }
 }
@@ -136,7 +141,7 @@ fn vex(bytes: &mut Vec<u8>, fields: &Fields, pp: u8, map: u8, w: bool) -> Option
     let is_mask_pair = matches!(fields.row.name, "kandq" | "korq" | "kxorq");
     let long = u8::from(fields.bits == 256 || is_mask_pair);
     let r = fields.reg >> 3 & 1;
-    let low = (!fields.vvvv & 15) << 3 | long << 2 | pp;
+    let low = (!fields.vvvv.unwrap_or(0) & 15) << 3 | long << 2 | pp;
     if x == 0 && b == 0 && map == 1 && !w {
         bytes.extend([0xc5, (1 - r) << 7 | low]);
     } else {
@@ -158,6 +163,7 @@ fn evex(bytes: &mut Vec<u8>, fields: &Fields, pp: u8, map: u8, w: bool, tuple: T
     let (x, b, high) = extensions(&fields.rm);
     let x = if matches!(fields.rm, Place::Reg(_)) { high } else { x };
     let (r, r_high) = (fields.reg >> 3 & 1, fields.reg >> 4);
+    let vvvv = fields.vvvv.unwrap_or(0);
     let is_broadcast = matches!(fields.rm, Place::Memory(Memory { is_broadcast: true, .. }));
     let length = match fields.bits {
         512 => 2,
@@ -167,8 +173,8 @@ fn evex(bytes: &mut Vec<u8>, fields: &Fields, pp: u8, map: u8, w: bool, tuple: T
     bytes.extend([
         0x62,
         (1 - r) << 7 | (1 - x) << 6 | (1 - b) << 5 | (1 - r_high) << 4 | map,
-        u8::from(w) << 7 | (!fields.vvvv & 15) << 3 | 4 | pp,
-        length << 5 | u8::from(is_broadcast) << 4 | (1 - (fields.vvvv >> 4)) << 3 | fields.mask,
+        u8::from(w) << 7 | (!vvvv & 15) << 3 | 4 | pp,
+        length << 5 | u8::from(is_broadcast) << 4 | (1 - (vvvv >> 4)) << 3 | fields.mask,
         fields.row.opcode,
     ]);
     let unit = match tuple {

@@ -27,7 +27,7 @@ struct Core {
 
 const CORES: [Core; 6] = [
     Core { names: &["haswell", "broadwell"], l1: 32, l2: 256, fmas: 2, loads: 2, stores: 1, latency: 5 },
-    Core { names: &["skylake"], l1: 32, l2: 256, fmas: 2, loads: 2, stores: 1, latency: 4 },
+    Core { names: &["skylake", "alderlake"], l1: 32, l2: 256, fmas: 2, loads: 2, stores: 1, latency: 4 },
     Core { names: &["skylake-avx512", "cascadelake"], l1: 32, l2: 1024, fmas: 2, loads: 2, stores: 1, latency: 4 },
     Core { names: &["icelake-server"], l1: 48, l2: 1280, fmas: 2, loads: 2, stores: 1, latency: 4 },
     Core { names: &["sapphirerapids"], l1: 48, l2: 2048, fmas: 2, loads: 2, stores: 1, latency: 4 },

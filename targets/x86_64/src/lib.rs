@@ -46,16 +46,20 @@ impl Target for X86 {
     }
 
     fn compile(&self, kernel: &Kernel, cpu: &Cpu) -> Code {
-        if facts::is_v4(cpu) { compile::<true>(kernel, cpu, emit::emit) } else { compile::<false>(kernel, cpu, emit::emit) }
+        let abi = if cpu.windows_abi { &abi::WINDOWS } else { &abi::SYSTEM_V };
+        match facts::is_v4(cpu) {
+            true => compile::<true, _>(kernel, abi, emit::emit),
+            false => compile::<false, _>(kernel, abi, emit::emit),
+        }
     }
 }
 
-fn compile<const V4: bool>(
+/// Selects and allocates; `emit` encodes.
+fn compile<const V4: bool, T>(
     kernel: &Kernel,
-    cpu: &Cpu,
-    emit: impl FnOnce(&Kernel, &Program<Inst>, &Allocated, &Parts) -> Code,
-) -> Code {
-    let abi: &Abi = if cpu.windows_abi { &abi::WINDOWS } else { &abi::SYSTEM_V };
+    abi: &'static Abi,
+    emit: impl FnOnce(&Kernel, &Program<Inst>, &Allocated, &Parts) -> T,
+) -> T {
     let mut selector = Selector::<V4>::new(abi);
     let program = mach::lower(kernel, &mut selector);
     let allocated = mach::allocate(&program, &abi.env(V4), [1, emit::vector_bits(&program) as usize / 64, 1]);

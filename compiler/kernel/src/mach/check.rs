@@ -5,16 +5,20 @@
 //! parameters, and where paths meet only what all of them know remains. This is repeated until nothing changes, then every use is
 //! looked up. Nothing here is asked of the allocator but its output.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use regalloc2::{
-    Allocation, Edit, Inst as InstIndex, Operand, OperandConstraint, OperandKind, OperandPos, Output, ProgPoint, VReg as Reg,
+    Allocation, Edit, Inst as InstIndex, Operand, OperandConstraint, OperandKind, OperandPos, Output, PReg, ProgPoint,
+    VReg as Reg,
 };
 
 use super::program::{Inst, Program};
 
-/// The registers whose values a place holds; places that hold nothing known are absent.
-type State = BTreeMap<Allocation, BTreeSet<Reg>>;
+/// The registers whose values each place holds: physical registers by their index, then 8 bytes of the frame each.
+type State = Vec<Vec<Reg>>;
+
+/// As many as physical registers have indices.
+const REGISTERS: usize = PReg::NUM_INDEX;
 
 /// The error names the instruction and the operand.
 pub fn check<I>(program: &Program<I>, output: &Output, spill_units: [usize; 3]) -> Result<(), String> {
@@ -31,7 +35,7 @@ impl<I> Checker<'_, I> {
     fn run(&self) -> Result<(), String> {
         let count = self.program.blocks.len();
         let mut entries: Vec<Option<State>> = vec![None; count];
-        entries[0] = Some(State::new());
+        entries[0] = Some(vec![Vec::new(); REGISTERS + self.output.num_spillslots]);
         let mut work: BTreeSet<usize> = [0].into();
         while let Some(block) = work.pop_first() {
             let mut state = entries[block].clone().expect("a block is visited after a predecessor");
@@ -66,7 +70,7 @@ impl<I> Checker<'_, I> {
         for inst in range.start as usize..range.end as usize {
             let here = ProgPoint::before(InstIndex::new(inst));
             while let Some((_, Edit::Move { from, to })) = edits.next_if(|(point, _)| *point <= here) {
-                let held = state.get(from).cloned().unwrap_or_default();
+                let held = state[position(*from)].clone();
                 let class = from.as_reg().or(to.as_reg()).ok_or_else(|| format!("a move from {from} to {to}"))?.class();
                 self.write(state, *to, held, self.spill_units[class as usize]);
             }
@@ -84,12 +88,12 @@ impl<I> Checker<'_, I> {
             conflicts(operands, places, inst)?;
         }
         for reg in inst.clobbers {
-            state.remove(&Allocation::reg(reg));
+            state[position(Allocation::reg(reg))].clear();
         }
         for (operand, place) in operands.iter().zip(places).filter(|(operand, _)| operand.kind() == OperandKind::Def) {
             // What other places hold of it is of an earlier round.
             forget(state, operand.vreg());
-            self.write(state, *place, [operand.vreg()].into(), self.spill_units[operand.class() as usize]);
+            self.write(state, *place, vec![operand.vreg()], self.spill_units[operand.class() as usize]);
         }
         Ok(())
     }
@@ -110,9 +114,10 @@ impl<I> Checker<'_, I> {
             if !fits || !class_fits {
                 return Err(format!("operand {position} ({operand}) is in {place}"));
             }
-            let holds = state.get(place).is_some_and(|held| held.contains(&operand.vreg()));
+            let held = &state[self::position(*place)];
+            let holds = held.contains(&operand.vreg());
             if operand.kind() == OperandKind::Use && !holds {
-                return Err(format!("operand {position} ({operand}) is not in {place}, which holds {:?}", state.get(place)));
+                return Err(format!("operand {position} ({operand}) is not in {place}, which holds {held:?}"));
             }
         }
         Ok(())
@@ -123,48 +128,46 @@ impl<I> Checker<'_, I> {
         if params.is_empty() {
             return state.clone();
         }
-        let renamed = state.iter().map(|(&place, held)| {
+        let renamed = state.iter().map(|held| {
             let kept = held.iter().copied().filter(|reg| !params.contains(reg));
             let given = args.iter().zip(params).filter(|(arg, _)| held.contains(arg)).map(|(_, &param)| param);
-            (place, kept.chain(given).collect())
+            kept.chain(given).collect()
         });
         renamed.collect()
     }
 
     /// Puts values into a place, and destroys what overlaps its `units` in the frame.
-    fn write(&self, state: &mut State, to: Allocation, held: BTreeSet<Reg>, units: usize) {
-        if let Some(slot) = to.as_stack() {
-            let range = slot.index()..slot.index() + units;
-            state.retain(|place, held| {
-                let Some(other) = place.as_stack() else { return true };
-                let units = held.iter().map(|reg| self.spill_units[reg.class() as usize]).max().unwrap_or(1);
-                other.index() + units <= range.start || range.end <= other.index()
-            });
+    fn write(&self, state: &mut State, to: Allocation, held: Vec<Reg>, units: usize) {
+        if to.is_stack() {
+            let first = position(to);
+            for (unit, place) in state.iter_mut().enumerate().skip(REGISTERS).take(first + units - REGISTERS) {
+                let is_over = |reg: &Reg| unit + self.spill_units[reg.class() as usize] > first;
+                place.retain(|reg| !is_over(reg));
+            }
         }
-        if held.is_empty() {
-            state.remove(&to);
-        } else {
-            state.insert(to, held);
-        }
+        state[position(to)] = held;
     }
 }
 
+fn position(place: Allocation) -> usize {
+    if place.is_stack() { REGISTERS + place.index() } else { place.index() }
+}
+
 fn forget(state: &mut State, reg: Reg) {
-    state.retain(|_, held| {
-        held.remove(&reg);
-        !held.is_empty()
-    });
+    for held in state.iter_mut().filter(|held| !held.is_empty()) {
+        held.retain(|&other| other != reg);
+    }
 }
 
 /// Keeps what both know; whether that is less than was known.
 fn meet(known: &mut State, other: &State) -> bool {
-    let before: usize = known.values().map(BTreeSet::len).sum();
-    known.retain(|place, held| {
-        let Some(others) = other.get(place) else { return false };
+    let mut changed = false;
+    for (held, others) in known.iter_mut().zip(other).filter(|(held, _)| !held.is_empty()) {
+        let before = held.len();
         held.retain(|reg| others.contains(reg));
-        !held.is_empty()
-    });
-    before != known.values().map(BTreeSet::len).sum()
+        changed |= held.len() != before;
+    }
+    changed
 }
 
 /// Refuses two operands of one instruction in one place where both must be there at once.

@@ -162,10 +162,11 @@ impl<'k, I> Context<'k, I> {
         self.loop_held.is_some()
     }
 
-    /// The bits in every lane of a constant.
+    /// The bits in every lane of a constant, which may be splat.
     pub fn constant(&self, value: VReg) -> Option<u64> {
         match self.analysis.defs[value] {
             Def::Inst { op: Op::Const(bits), .. } => Some(*bits),
+            Def::Inst { op: Op::Splat, args, .. } => self.constant(args[0]),
             _ => None,
         }
     }
