@@ -15,13 +15,13 @@ use super::exec::{Buffer, Functions};
 
 /// How long one of several measurements of a rate takes at least.
 const SLICE: Duration = Duration::from_micros(300);
-const SLICES: usize = 3;
-/// Vectors that a round of a loop over memory moves: with what they are combined in, less than any machine has registers.
-const VECTORS: usize = 8;
+const SLICES: usize = 5;
 /// What is gone through to measure a cache: this part of its capacity, at most so often the capacity of the one before it; all are
 /// rounded to powers of two.
 const PART: usize = 2;
 const TIMES_BEFORE: usize = 6;
+/// Registers that what is read is combined in.
+const COMBINED: usize = 4;
 /// How often the largest cache fits at least in what is gone through to measure the memory.
 const BEYOND_CACHES: usize = 2;
 
@@ -141,7 +141,7 @@ impl Meter {
                 // Not zeros: pages of these may all be one page.
                 self.buffers = vec![Buffer::filled(level.measured_bytes, 1)];
             }
-            let chunk_bytes = VECTORS * self.facts.vector_bytes as usize;
+            let chunk_bytes = vectors(&self.facts) * self.facts.vector_bytes as usize;
             let pass = (level.measured_bytes / chunk_bytes) as i64;
             let mut rate =
                 |kernel: usize, round_bytes: usize| round_bytes as f64 / self.seconds_per_round(3 * index + kernel, pass);
@@ -152,7 +152,7 @@ impl Meter {
         Ok(Rates { lanes, vector_registers, fma, levels: measured })
     }
 
-    /// The median of several measurements, each of at least so many rounds.
+    /// The least of several measurements, each of at least so many rounds: what else runs only makes it more.
     fn seconds_per_round(&mut self, kernel: usize, least_rounds: i64) -> f64 {
         let mut time = |rounds: i64| {
             let start = Instant::now();
@@ -163,14 +163,17 @@ impl Meter {
         while time(rounds) < SLICE {
             rounds *= 2;
         }
-        let mut seconds: Vec<f64> = (0..SLICES).map(|_| time(rounds).as_secs_f64() / rounds as f64).collect();
-        seconds.sort_unstable_by(f64::total_cmp);
-        seconds[SLICES / 2]
+        (0..SLICES).map(|_| time(rounds).as_secs_f64() / rounds as f64).fold(f64::INFINITY, f64::min)
     }
 }
 
 fn lanes(facts: &Facts) -> u32 {
     facts.vector_bytes / Lane::F32.bytes()
+}
+
+/// Vectors that a round of a loop over memory moves: with what they are combined in, less than there are registers.
+fn vectors(facts: &Facts) -> usize {
+    facts.vector_registers as usize / 2
 }
 
 /// Enough for the latency of several multiply-adds in each cycle, with registers left for their operands.
@@ -208,7 +211,7 @@ fn multiply_adds(facts: &Facts) -> Kernel {
     })
 }
 
-/// Each round moves the next `VECTORS` of a buffer, and after the last the first again: `step` is given their address and the values
+/// Each round moves the next vectors of a buffer, and after the last the first again: `step` is given their address and the values
 /// that it carries. Going round by a mask, not by a loop in a loop, costs no branch that is hard to predict.
 fn moves(
     builder: &mut Builder,
@@ -243,12 +246,12 @@ fn read(facts: &Facts, level: &Level) -> Kernel {
     let (vector, align) = (facts.vector_bytes as usize, Lane::I32.bytes());
     kernel(&format!("read_{}", level.name), |builder, buffer, begin, end| {
         let start = builder.load(ty, Address::new(buffer, 0), align);
-        let chunks = (buffer, VECTORS * vector, level.measured_bytes);
-        let all = moves(builder, (begin, end), chunks, &[start; VECTORS / 2], |builder, chunk, bits| {
+        let chunks = (buffer, vectors(facts) * vector, level.measured_bytes);
+        let all = moves(builder, (begin, end), chunks, &[start; COMBINED], |builder, chunk, bits| {
             let mut bits = bits.to_vec();
-            for place in 0..VECTORS {
+            for place in 0..vectors(facts) {
                 let value = builder.load(ty, at(chunk, place * vector), align);
-                let into = &mut bits[place % (VECTORS / 2)];
+                let into = &mut bits[place % COMBINED];
                 *into = builder.binary(Op::Or, *into, value);
             }
             bits
@@ -263,9 +266,9 @@ fn write(facts: &Facts, level: &Level) -> Kernel {
     let (vector, align) = (facts.vector_bytes as usize, Lane::F32.bytes());
     kernel(&format!("write_{}", level.name), |builder, buffer, begin, end| {
         let value = builder.load(ty, Address::new(buffer, 0), align);
-        let chunks = (buffer, VECTORS * vector, level.measured_bytes);
+        let chunks = (buffer, vectors(facts) * vector, level.measured_bytes);
         moves(builder, (begin, end), chunks, &[], |builder, chunk, _| {
-            for place in 0..VECTORS {
+            for place in 0..vectors(facts) {
                 builder.store(value, at(chunk, place * vector), align);
             }
             Vec::new()
@@ -279,8 +282,8 @@ fn copy(facts: &Facts, level: &Level) -> Kernel {
     let (vector, align) = (facts.vector_bytes as usize, Lane::F32.bytes());
     kernel(&format!("copy_{}", level.name), |builder, buffer, begin, end| {
         let half_bytes = level.measured_bytes / 2;
-        moves(builder, (begin, end), (buffer, VECTORS * vector, half_bytes), &[], |builder, chunk, _| {
-            for place in 0..VECTORS {
+        moves(builder, (begin, end), (buffer, vectors(facts) * vector, half_bytes), &[], |builder, chunk, _| {
+            for place in 0..vectors(facts) {
                 let value = builder.load(ty, at(chunk, place * vector), align);
                 builder.store(value, at(chunk, half_bytes + place * vector), align);
             }
@@ -348,7 +351,7 @@ mod tests {
         let cpu = Machine::new("host", None).unwrap().cpu;
         let facts = targets::target_for(&cpu).0.facts(&cpu);
         for level in levels() {
-            assert_eq!(level.measured_bytes % (2 * VECTORS * facts.vector_bytes as usize), 0, "{}", level.name);
+            assert_eq!(level.measured_bytes % (2 * vectors(&facts) * facts.vector_bytes as usize), 0, "{}", level.name);
             for kernel in [multiply_adds(&facts), read(&facts, &level), write(&facts, &level), copy(&facts, &level)] {
                 mcc_kernel::verify::verify(&kernel, Some(&facts)).unwrap();
             }
