@@ -1,10 +1,14 @@
 //! Better machine programs, before registers are allocated.
 
+mod constants;
 mod copies;
+mod liveness;
 mod memory;
 mod merge;
 mod pairs;
+mod place;
 mod post;
+mod share;
 
 use mcc_kernel::Cpu;
 use mcc_kernel::mach::{Block, Kind, Operand, PRegSet, Program, Reg};
@@ -84,8 +88,11 @@ pub fn index(block: Block) -> usize {
 pub fn improve(program: Program<Inst>, cpu: &Cpu) -> Program<Inst> {
     let mut body = Body::new(program);
     copies::remove_copies(&mut body);
+    share::share_loads(&mut body);
     merge::merge_loads(&mut body, cpu.strict_alignment);
     pairs::pair_accesses(&mut body, cpu.strict_alignment);
     post::move_bases(&mut body);
+    place::place_accesses(&mut body);
+    constants::sink_constants(&mut body);
     body.finish()
 }

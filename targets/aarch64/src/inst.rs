@@ -2,7 +2,7 @@
 
 use mcc_kernel::mach::{Context, Operand, Reg};
 
-use crate::encode::{Access, RA, RD, RM, RN};
+use crate::encode::{Access, PairMode, RA, RD, RM, RN};
 
 /// A word with empty register fields, and what else there is to know of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +59,23 @@ pub struct Memory {
     pub count: u8,
     /// What is added to the base afterwards, which is then a result; 0 for none.
     pub step: i64,
+}
+
+impl Memory {
+    /// The word, where an instruction holds the displacement or step.
+    pub fn word(self) -> Option<u32> {
+        match (self.count, self.step) {
+            (2, 0) => self.access.pair(self.displacement, PairMode::Offset),
+            (2, step) => self.access.pair(step, PairMode::PostIndex),
+            (_, 0) => self.access.at(self.displacement),
+            (_, step) => self.access.post_index(step),
+        }
+    }
+
+    /// Whether the displacement is held or can be seen to later.
+    pub fn can_be_placed(self) -> bool {
+        self.count == 1 || self.word().is_some()
+    }
 }
 
 /// An instruction with its operands while it is put together.

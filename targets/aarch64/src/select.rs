@@ -20,6 +20,8 @@ use crate::encode::*;
 use crate::inst::{IMPLIED, Inst, Make, What};
 use crate::registers;
 
+pub use integer::one_move;
+
 /// What selection gathers beside instructions.
 #[derive(Debug)]
 pub struct Selector {
@@ -91,7 +93,7 @@ impl Select for Selector {
     }
 
     fn is_cheap(ty: Type, bits: u64) -> bool {
-        !is_vector(ty) && integer::one_move(width(ty), low_bits(bits, width(ty).bits())).is_some()
+        !is_vector(ty) && one_move(width(ty), low_bits(bits, width(ty).bits())).is_some()
     }
 
     fn constant(&mut self, cx: &mut Cx, to: Reg, ty: Type, bits: u64) {
@@ -270,7 +272,7 @@ impl Selector {
     }
 
     /// A constant in every lane, or of one.
-    fn vector_constant(&mut self, cx: &mut Cx, to: Reg, ty: Type, bits: u64) {
+    pub fn vector_constant(&mut self, cx: &mut Cx, to: Reg, ty: Type, bits: u64) {
         let shape = shape(ty);
         let bits = low_bits(bits, shape.lane_bits());
         let scalar = if ty.lanes() == 1 { v::float_constant(is_double(ty), bits) } else { None };

@@ -98,7 +98,7 @@ fn is_mergeable(body: &Body, block: usize, run: &[usize], uses: &Uses, strict_al
     let (first, last) = (*run.iter().min().expect("a run has loads"), *run.iter().max().expect("a run has loads"));
     let Some(memory) = memory_of(&items[run[0]]) else { return false };
     let is_aligned = !strict_alignment || memory.align >= 4 * run.len() as u32;
-    if !is_aligned || whole_access(memory, run.len()).at(memory.displacement).is_none() || barrier_between(items, first, last) {
+    if !is_aligned || barrier_between(items, first, last) {
         return false;
     }
     run.iter().all(|&index| {
@@ -134,7 +134,7 @@ fn merge(body: &mut Body, block: usize, base: Reg, start: i64, run: &[usize], us
     let memory = memory_of(item).expect("it is a load");
     let access = whole_access(memory, run.len());
     let memory = Memory { access, displacement: start, ..memory };
-    let word = access.at(start).expect("it was looked at");
+    let word = memory.word().unwrap_or(0);
     item.set_inst(Inst { word, fields: item.inst().expect("it is a load").fields.clone(), what: What::Memory(memory) });
     item.operands = vec![Operand::reg_def(whole), Operand::reg_use(base)];
 }

@@ -9,8 +9,8 @@ use super::{Body, Item};
 use crate::encode::{ADD, PairMode, RA, RD, RN, Width, add_imm};
 use crate::inst::{Inst, Memory, What};
 
-/// Loads that lie further apart in the code are left: what is loaded early holds its register for long.
-const MAX_DISTANCE: usize = 24;
+/// Accesses that lie further apart in the code are left: what is loaded early or stored late holds its register for long.
+const MAX_DISTANCE: usize = 48;
 
 fn is_candidate(item: &Item, strict_alignment: bool) -> Option<Memory> {
     let memory = memory_of(item)?;

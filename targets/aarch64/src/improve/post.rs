@@ -9,7 +9,7 @@ use mcc_kernel::mach::{Operand, OperandKind, Reg};
 use super::copies::renamed;
 use super::memory::{base_of, memory_of};
 use super::{Body, Item};
-use crate::encode::{ADD, PairMode, RN, SUB, Width, add_imm};
+use crate::encode::{ADD, RN, SUB, Width, add_imm};
 use crate::inst::{IMPLIED, Inst, Memory, What};
 
 /// How far an instruction moves its operand, if that is all it does.
@@ -22,15 +22,6 @@ fn step_of(item: &Item) -> Option<i64> {
         What::Pure if is(ADD) => Some(field(inst.word)),
         What::Pure if is(SUB) => Some(-field(inst.word)),
         _ => None,
-    }
-}
-
-fn word(memory: Memory) -> Option<u32> {
-    match (memory.count, memory.step) {
-        (2, 0) => memory.access.pair(memory.displacement, PairMode::Offset),
-        (2, step) => memory.access.pair(step, PairMode::PostIndex),
-        (_, 0) => memory.access.at(memory.displacement),
-        (_, step) => memory.access.post_index(step),
     }
 }
 
@@ -63,7 +54,7 @@ fn move_base(body: &mut Body, block: usize, index: usize, step: i64) {
         let memory = memory_of(item)?;
         let fits = base_of(item, memory) == from && memory.displacement == 0 && memory.step == 0;
         let is_data = item.operands[..usize::from(memory.count)].iter().any(|operand| operand.vreg() == from);
-        (fits && !is_data && word(Memory { step, ..memory }).is_some()).then_some((at, memory))
+        (fits && !is_data && Memory { step, ..memory }.word().is_some()).then_some((at, memory))
     }) else {
         return;
     };
@@ -71,7 +62,7 @@ fn move_base(body: &mut Body, block: usize, index: usize, step: i64) {
     for (at, memory) in later {
         let item = &mut body.blocks[block][at];
         let inst = item.inst().expect("it accesses memory").clone();
-        let word = word(memory).expect("it was looked at");
+        let word = memory.word().unwrap_or(0);
         item.set_inst(Inst { word, what: What::Memory(memory), ..inst });
         let position = item.operands.len() - 1;
         item.operands[position] = renamed(item.operands[position], to);
@@ -79,7 +70,7 @@ fn move_base(body: &mut Body, block: usize, index: usize, step: i64) {
     let item = &mut body.blocks[block][first];
     let mut inst = item.inst().expect("it accesses memory").clone();
     let memory = Memory { step, ..memory };
-    inst.word = word(memory).expect("it was looked at");
+    inst.word = memory.word().expect("it was looked at");
     inst.what = What::Memory(memory);
     let position = item.operands.len() - 1;
     // The base field is written by the use; the result has the same register.
@@ -107,7 +98,7 @@ fn later_uses(items: &[Item], first: usize, addition: usize, from: Reg, step: i6
         }
         let memory = memory_of(item)?;
         let moved = Memory { displacement: memory.displacement - step, ..memory };
-        if count > 1 || memory.step != 0 || base_of(item, memory) != from || word(moved).is_none() {
+        if count > 1 || memory.step != 0 || base_of(item, memory) != from || !moved.can_be_placed() {
             return None;
         }
         later.insert(at, moved);

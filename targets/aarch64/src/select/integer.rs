@@ -3,6 +3,7 @@
 use mcc_kernel::mach::{Reg, RegClass};
 use mcc_kernel::{Op, Type, VReg};
 
+use super::convert::copy;
 use super::{Cx, Selector, lane_bits, low_bits, signed, width};
 use crate::encode::*;
 use crate::inst::{Make, What};
@@ -46,6 +47,9 @@ pub fn constant(cx: &mut Cx, to: Reg, width: Width, value: u64) {
 
 /// `to = from + value` in 64 bits.
 pub fn add_constant(cx: &mut Cx, to: Reg, from: Reg, value: i64) {
+    if value == 0 {
+        return copy(cx, to, from);
+    }
     let op = if value < 0 { SUB } else { ADD };
     let magnitude = value.unsigned_abs();
     if let Some(word) = add_imm(op, Width::X, magnitude) {

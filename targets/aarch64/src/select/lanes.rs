@@ -16,6 +16,9 @@ impl Selector {
             let cond = cx.reg(scalar);
             return self.spread(cx, to, ty, cond);
         }
+        if let Some(bits) = cx.constant(scalar) {
+            return self.vector_constant(cx, to, ty, bits);
+        }
         if let Some((Op::Load { address, align }, _)) = cx.sinkable(scalar)
             && (!self.strict_alignment || *align >= lane_bits(ty) / 8)
         {

@@ -14,13 +14,11 @@ use crate::inst::{Make, Memory, What};
 
 /// Where an access is.
 enum Place {
+    /// A base and any displacement.
     At(Reg, i64),
     /// A base and an index of 64 bits, scaled by the access's size or not.
     Indexed(Reg, Reg, bool),
 }
-
-/// At most so many displacements that no instruction holds are kept in registers in an inner loop.
-const MAX_HELD: usize = 12;
 
 impl Selector {
     /// `base + Σ terms`, and the displacement with all constants.
@@ -83,26 +81,15 @@ impl Selector {
             let index = cx.reg(index);
             return Place::Indexed(base, index, scale != 1);
         }
-        if access.at(displacement).is_some() {
-            return Place::At(base, displacement);
-        }
-        if cx.in_inner_loop() && cx.held_constants(RegClass::Int) < MAX_HELD {
-            let index = cx.constant_reg(Type::I64, displacement as u64);
-            return Place::Indexed(base, index, false);
-        }
-        // A part of the displacement that others are likely to have, too.
-        let high = displacement & !0xFFF;
-        let (high, low) = if access.at(displacement - high).is_some() { (high, displacement - high) } else { (displacement, 0) };
-        let near = cx.fresh(RegClass::Int);
-        add_constant(cx, near, base, high);
-        Place::At(near, low)
+        Place::At(base, displacement)
     }
 
     fn transfer(&mut self, cx: &mut Cx, data: Reg, address: &Address, access: Access, align: u32) {
         let make = match self.place(cx, address, access) {
             Place::At(base, displacement) => {
                 let memory = Memory { access, displacement, align, count: 1, step: 0 };
-                let word = access.at(displacement).expect("the place fits the access");
+                // Where no instruction holds the displacement, it is seen to later.
+                let word = memory.word().unwrap_or(0);
                 with_data(Make::new(word).what(What::Memory(memory)), data, access.is_load).n(base)
             }
             Place::Indexed(base, index, is_scaled) => {
@@ -163,7 +150,7 @@ impl Selector {
                 let data = cx.reg(value);
                 return self.transfer(cx, data, address, access, align);
             }
-            return self.store_zero(cx, address, access, align);
+            return self.store_zero(cx, address, access);
         }
         let data = cx.reg(value);
         let base = self.pointer(cx, address);
@@ -191,10 +178,15 @@ impl Selector {
     }
 
     /// Zero is a register.
-    fn store_zero(&mut self, cx: &mut Cx, address: &Address, access: Access, _align: u32) {
+    fn store_zero(&mut self, cx: &mut Cx, address: &Address, access: Access) {
         let make = match self.place(cx, address, access) {
+            Place::At(base, displacement) if access.at(displacement).is_some() => {
+                Make::new(access.at(displacement).expect("it was looked at") | ZERO_OR_SP).n(base)
+            }
             Place::At(base, displacement) => {
-                Make::new(access.at(displacement).expect("the place fits the access") | ZERO_OR_SP).n(base)
+                let to = cx.fresh(RegClass::Int);
+                add_constant(cx, to, base, displacement);
+                Make::new(access.at(0).expect("0 is a displacement") | ZERO_OR_SP).n(to)
             }
             Place::Indexed(base, index, is_scaled) => {
                 Make::new(access.indexed(Extend::Lsl, is_scaled && access.log2_bytes > 0) | ZERO_OR_SP).n(base).m(index)

@@ -116,11 +116,31 @@ impl Selector {
         Make::new(v::float_vector(word, shape)).tied(to, sum).n(n).m(m).push(cx);
     }
 
+    /// A float constant that is not NaN, in one or all lanes, and whether its sign is set.
+    fn number(cx: &Cx, value: VReg) -> Option<(f64, bool)> {
+        let scalar = match cx.def(value) {
+            Some((Op::Splat, &[scalar])) => scalar,
+            _ => value,
+        };
+        let bits = low_bits(cx.constant(scalar)?, lane_bits(cx.ty(scalar)));
+        let number = match lane_bits(cx.ty(scalar)) {
+            32 => f64::from(f32::from_bits(bits as u32)),
+            _ => f64::from_bits(bits),
+        };
+        (!number.is_nan()).then_some((number, number.is_sign_negative()))
+    }
+
     /// `a < b ? a : b` and its like.
     fn extreme_floats(&mut self, cx: &mut Cx, to: Reg, ty: Type, op: &Op, args: &[VReg]) {
         let shape = shape(ty);
         let mask = cx.fresh(RegClass::Float);
-        let is_zero = cx.constant(args[1]) == Some(0);
+        if Self::number(cx, args[0]).is_some_and(|(value, is_negative)| value != 0.0 || is_negative == (*op == Op::Max)) {
+            // Where the other is NaN it is the result; of two zeros, too.
+            let [n, m] = [args[0], args[1]].map(|arg| cx.reg(arg));
+            let word = if *op == Op::Max { v::FMAX } else { v::FMIN };
+            return Make::new(v::float_vector(word, shape)).def(to).n(n).m(m).push(cx);
+        }
+        let is_zero = Self::number(cx, args[1]) == Some((0.0, false));
         let a = cx.reg(args[0]);
         if is_zero {
             let word = if *op == Op::Max { v::FCMGT_ZERO } else { v::FCMLT_ZERO };
@@ -143,13 +163,8 @@ impl Selector {
             Some((Op::Min, &[a, bound])) if a == x => (false, bound),
             _ => return false,
         };
-        let Some(bits) = cx.constant(bound).map(|bits| low_bits(bits, lane_bits(ty))) else { return false };
-        let (value, sign) = match lane_bits(ty) {
-            32 => (f64::from(f32::from_bits(bits as u32)), 1 << 31),
-            _ => (f64::from_bits(bits), 1 << 63),
-        };
-        let zero_fits = value != 0.0 || bits == if is_max { 0 } else { sign };
-        if !is_nan_test || value.is_nan() || !zero_fits {
+        let Some((value, is_negative)) = Self::number(cx, bound) else { return false };
+        if !is_nan_test || value == 0.0 && is_negative == is_max {
             return false;
         }
         let [n, m] = [x, bound].map(|arg| cx.reg(arg));
