@@ -102,7 +102,7 @@ fn compiles_to_files_beside_each_other() {
     assert_eq!(files(&folder.join("build")), expected);
     let rule = fs::read_to_string(folder.join("net.d")).unwrap();
     assert!(rule.starts_with("build/other.o ") && rule.ends_with(": \\\n  net.onnx\n"), "{rule}");
-    succeed(folder, "net.onnx --dim n=3 -o again/ --decisions build/other.decisions.json --depfile net.d");
+    succeed(folder, "net.onnx --dim n=3 --target aarch64 -o again/ --decisions build/other.decisions.json --depfile net.d");
     let rule = fs::read_to_string(folder.join("net.d")).unwrap();
     assert!(rule.ends_with(": \\\n  net.onnx \\\n  build/other.decisions.json\n"), "{rule}");
 }

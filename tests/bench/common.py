@@ -11,6 +11,12 @@ def cache(*names):
     return os.path.join(os.environ.get("MCC_CACHE") or os.path.join(base, "mcc"), *names)
 
 
+def networks():
+    """Names of the networks that make_nets.py makes, and of the trained models that were fetched."""
+    trained = os.listdir(cache("zoo")) if os.path.exists(cache("zoo")) else []
+    return {f.removesuffix(".gz").removesuffix(".onnx") for f in os.listdir(f"{HERE}/nets") + trained if ".onnx" in f}
+
+
 def model(name):
     """The file of a model: one of tests/data/models, of the trained ones, or a network that make_nets.py makes."""
     for path in (f"{ROOT}/tests/data/models/{name}.onnx", cache("zoo", f"{name}.onnx")):

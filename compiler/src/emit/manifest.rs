@@ -10,13 +10,16 @@ use super::model::{CompiledModel, Port, Specialization, Symbol};
 /// Grows when a field changes its meaning or goes.
 const SCHEMA_VERSION: u32 = 1;
 
-pub fn manifest(model: &CompiledModel, required_features: &[&str], sizes: &Sizes) -> String {
+/// `symbols` are those of the kernels' functions: kernels of equal code have one.
+pub fn manifest(model: &CompiledModel, symbols: &[&str], required_features: &[&str], sizes: &Sizes) -> String {
     let ports = |ports: &[Port]| ports.iter().map(port).collect::<Vec<_>>();
     let kernels: Vec<Value> = model
         .kernels()
-        .map(|kernel| {
+        .zip(symbols)
+        .map(|(kernel, symbol)| {
             json!({
                 "name": kernel.name,
+                "symbol": symbol,
                 "origins": kernel.origins,
                 "code_bytes": kernel.code.bytes.len(),
                 "stack_bytes": kernel.code.stack_bytes,

@@ -153,7 +153,12 @@ impl Linked {
 
     pub fn manifest(&self) -> String {
         let features: Vec<&str> = required_features(&self.model.cpu).iter().map(|&(name, _)| name).collect();
-        manifest::manifest(&self.model, &features, &self.sizes)
+        let symbol = |kernel: &CompiledKernel| {
+            let function = self.functions.iter().find(|(_, code)| *code == kernel.code);
+            &*function.expect("every kernel is linked").0
+        };
+        let symbols: Vec<&str> = self.model.kernels().map(symbol).collect();
+        manifest::manifest(&self.model, &symbols, &features, &self.sizes)
     }
 }
 
