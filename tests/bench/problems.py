@@ -141,8 +141,8 @@ def aim(problem, rates):
     w = work(problem)
     weights = {"conv": w.reads - math.prod(problem.x or [0]), "gemm": problem.number("k", 0) * problem.number("n", 0)}.get(problem.operator)
     second = next((l["capacity_bytes"] for l in rates["levels"] if l["name"] == "L2"), 1 << 20)
-    is_dense = weights is not None and problem.number("g", 1) == 1 and w.columns >= 64
-    return 0.85 if is_dense and 4 * weights <= second else 0.70
+    channels = problem.number("k" if problem.operator == "conv" else "n", 0)
+    return 0.85 if weights is not None and channels >= 64 and 4 * weights <= second else 0.70
 
 
 def model(problem, path, plain=False):

@@ -12,6 +12,8 @@ const START_CYCLES: f64 = 12.0;
 const FINISH_CYCLES: f64 = 1.0;
 /// Cycles for each byte of a panel that comes from the second-level cache, beside the multiply-adds that hide most of it.
 const PANEL_BYTE_CYCLES: f64 = 0.0018;
+/// Cycles for the place of a load among multiply-adds that hide it.
+const PLACE_CYCLES: f64 = 0.1;
 /// Vectors of columns beyond these never help.
 const MAX_VECTORS: usize = 8;
 /// Code for different rests makes a tile a little worse.
@@ -74,7 +76,13 @@ impl Problem {
                 for outer in 1..=most_outer {
                     let (rows, vectors) = (inner * outer, self.vectors(columns));
                     // Beside the accumulators a vector of each column, and factors.
-                    let factors = if facts.lane_operand && self.broadcasts { rows } else { 2 };
+                    let factors = match (self.broadcasts, facts.lane_operand) {
+                        (true, true) => rows,
+                        (true, false) => 2,
+                        // An input of one step, and the factors of some, so that neighbours share inputs.
+                        (false, true) => 6,
+                        (false, false) => 2,
+                    };
                     if rows * vectors + vectors + factors <= registers && rows * vectors <= self.most {
                         sizes.push(Size { rows: [inner, outer], columns });
                     }
@@ -124,7 +132,9 @@ impl Problem {
         };
         let multiply_adds = accumulators / f64::from(facts.fmas_per_cycle);
         let loads = (vectors as f64 + factors) / f64::from(facts.loads_per_cycle);
-        let step = multiply_adds.max(loads).max(f64::from(facts.fma_latency));
+        // Loads in pairs and fours take little but their place in the code.
+        let places = if facts.lane_operand { PLACE_CYCLES * (vectors as f64 / 2.0 + factors) } else { 0.0 };
+        let step = multiply_adds.max(loads).max(f64::from(facts.fma_latency)) + places;
         let panel_bytes = self.depth * columns * self.lane_bytes;
         let panel = if panel_bytes > facts.l1_bytes / 2 { panel_bytes as f64 * PANEL_BYTE_CYCLES } else { 0.0 };
         self.depth as f64 * step + panel + START_CYCLES + FINISH_CYCLES * accumulators

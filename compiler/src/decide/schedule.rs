@@ -43,6 +43,8 @@ pub struct Tile {
     pub columns: usize,
     /// Other spatial axes whose rounds are jammed, the innermost first.
     pub rows: Vec<Rows>,
+    /// Whether one factor is the same in all lanes.
+    pub broadcasts: bool,
 }
 
 /// Rounds that are jammed.
@@ -91,8 +93,9 @@ impl Tile {
     /// The reduction's axes, the one along which operands are neighbours innermost.
     pub fn reduce_order(&self, kernel: &Kernel, reduction: &Reduction) -> Vec<AxisId> {
         let mut order = reduction.axes.clone();
-        // Channels, the first as lowered, are neighbours in feature maps and the longest.
-        if order.len() > 1 && kernel.axes[order[0]].extent > 1 {
+        // Channels, the first as lowered, are neighbours in feature maps and the longest. Where each has its own kernel there are none,
+        // and the steps along rows of the map come last: neighbouring results share what they load.
+        if self.broadcasts && order.len() > 1 && kernel.axes[order[0]].extent > 1 {
             order.rotate_left(1);
         }
         order
@@ -163,7 +166,7 @@ impl Tiler<'_> {
             broadcasts: self.operands.iter().any(|access| self.stride(access, vector) == Stride::Zero),
             most: if long { registers / 2 } else { registers },
         };
-        let size = problem.best(self.facts);
+        let (size, broadcasts) = (problem.best(self.facts), problem.broadcasts);
         let rows = match (merged, inner) {
             (Some((outer, inner)), _) => vec![Rows { axis: outer, merged: Some(inner), count: size.rows[0] }],
             (None, Some(inner)) => {
@@ -173,7 +176,7 @@ impl Tiler<'_> {
             }
             (None, None) => Vec::new(),
         };
-        Tile { vector: Vector::Spatial(vector), lane_counts: lane_counts.to_vec(), columns: size.columns, rows }
+        Tile { vector: Vector::Spatial(vector), lane_counts: lane_counts.to_vec(), columns: size.columns, rows, broadcasts }
     }
 
     /// Whether two axes, one just inside of the other, can be walked as one: the end of a round of the inner one is where the next
@@ -204,6 +207,7 @@ impl Tiler<'_> {
             lane_counts: lane_counts.to_vec(),
             columns: lane_counts[0],
             rows: columns.into_iter().chain(rows).collect(),
+            broadcasts: true,
         }
     }
 }

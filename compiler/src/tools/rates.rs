@@ -68,6 +68,15 @@ impl Rates {
         self.levels.iter().find(|(level, _)| holds(level)).unwrap_or(&self.levels[self.levels.len() - 1])
     }
 
+    /// Of two measurements of the same levels, the greater rates: something else ran beside the other one.
+    pub fn best(self, other: &Rates) -> Rates {
+        let level = |((level, a), (_, b)): ((Level, Bandwidth), &(Level, Bandwidth))| {
+            let best = Bandwidth { read: a.read.max(b.read), write: a.write.max(b.write), copy: a.copy.max(b.copy) };
+            (level, best)
+        };
+        Rates { fma: self.fma.max(other.fma), levels: self.levels.into_iter().zip(&other.levels).map(level).collect(), ..self }
+    }
+
     pub fn to_json(&self) -> Value {
         let level = |(level, bandwidth): &(Level, Bandwidth)| {
             json!({
@@ -330,6 +339,16 @@ mod tests {
                 mcc_kernel::verify::verify(&kernel, Some(&facts)).unwrap();
             }
         }
+    }
+
+    #[test]
+    fn the_best_of_two_measurements_is_that_of_each_rate() {
+        let level = Level { name: "L1".into(), capacity_bytes: Some(8), measured_bytes: 4 };
+        let rates = |fma: f64, read: f64, copy: f64| {
+            let bandwidth = Bandwidth { read, write: 1.0, copy };
+            Rates { lanes: 4, vector_registers: 16, fma, levels: vec![(level.clone(), bandwidth)] }
+        };
+        assert_eq!(rates(1.0, 5.0, 2.0).best(&rates(3.0, 4.0, 6.0)), rates(3.0, 5.0, 6.0));
     }
 
     #[test]
