@@ -10,7 +10,7 @@ use target_lexicon::{Architecture, BinaryFormat, Environment, OperatingSystem, P
 pub use portable::{Class, Instruction, disassemble, instructions};
 
 /// Every target, best first: the kernels of a model are compiled by the first that has code for the CPU.
-pub static TARGETS: [&dyn Target; 2] = [&mcc_target_aarch64::TARGET, &portable::TARGET];
+pub static TARGETS: [&dyn Target; 3] = [&mcc_target_x86_64::TARGET, &mcc_target_aarch64::TARGET, &portable::TARGET];
 
 /// Compiles the entry functions, which call and are called but compute nothing.
 pub static ENTRY: &dyn Target = &portable::TARGET;

@@ -138,7 +138,10 @@ pub enum RelocKind {
 /// The machine code of one function.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Code {
+    /// Instructions, and after them constants that only they read.
     pub bytes: Vec<u8>,
+    /// How many of the bytes are instructions.
+    pub code_bytes: u32,
     pub align_bytes: u32,
     pub relocs: Vec<Reloc>,
     /// Bytes of stack that the function itself takes, with its return address and saved registers.

@@ -213,7 +213,12 @@ impl Verifier<'_> {
     fn supported<'a>(&self, op: &Op, types: impl Iterator<Item = &'a Type>) -> Check {
         let Some(facts) = self.facts else { return Ok(()) };
         check!(*op != Op::Fma || facts.fma, "the target has no fma");
-        for ty in types.filter(|ty| ty.lanes() > 1) {
+        let types: Vec<&Type> = types.collect();
+        if OpKind::of(op) == Some(OpKind::IntFloat) && types.iter().any(|ty| ty.lanes() > 1) {
+            let is_same = types.iter().all(|ty| ty.lane().bits() == types[0].lane().bits());
+            check!(is_same, "vectors are not converted to lanes of another width");
+        }
+        for ty in types.into_iter().filter(|ty| ty.lanes() > 1) {
             let kind = OpKind::of(op).ok_or_else(|| format!("the operation has one lane only, not {ty}"))?;
             let lanes = Lane::ALL.into_iter().filter(|lane| match ty {
                 Type::Data { lane: found, .. } => lane == found,

@@ -107,21 +107,29 @@ pub fn without_clock(rows: &mut [Row], clock_seconds: f64) {
     }
 }
 
+impl Row {
+    /// The least time that its arithmetic and its bytes take by the machine's rates.
+    fn bound_seconds(&self) -> f64 {
+        self.seconds * self.fma_share.max(self.bandwidth_share)
+    }
+}
+
 pub fn to_text(rows: &[Row]) -> String {
     let total: f64 = rows.iter().map(|row| row.seconds).sum();
     let width = rows.iter().map(|row| row.name.len()).max().unwrap_or(0).max(6);
     let mut out = format!(
-        "{:<width$} {:>10} {:>6} {:>9} {:>9} {:>6} {:>6} {:<6}  {}\n",
-        "kernel", "us", "time", "GFLOP/s", "KiB", "FMA", "bytes", "level", "nodes"
+        "{:<width$} {:>10} {:>6} {:>10} {:>9} {:>9} {:>6} {:>6} {:<6}  {}\n",
+        "kernel", "us", "time", "bound us", "GFLOP/s", "KiB", "FMA", "bytes", "level", "nodes"
     );
     for row in rows {
         let rate = if row.seconds > 0.0 { row.work.operations / row.seconds / 1e9 } else { 0.0 };
         let _ = writeln!(
             out,
-            "{:<width$} {:>10.2} {:>5.1}% {:>9.2} {:>9.1} {:>5.0}% {:>5.0}% {:<6}  {}",
+            "{:<width$} {:>10.2} {:>5.1}% {:>10.2} {:>9.2} {:>9.1} {:>5.0}% {:>5.0}% {:<6}  {}",
             row.name,
             row.seconds * 1e6,
             if total > 0.0 { 100.0 * row.seconds / total } else { 0.0 },
+            row.bound_seconds() * 1e6,
             rate,
             row.work.bytes() / 1024.0,
             100.0 * row.fma_share,
@@ -130,7 +138,8 @@ pub fn to_text(rows: &[Row]) -> String {
             row.origins.join(", "),
         );
     }
-    let _ = writeln!(out, "{:<width$} {:>10.2}", "all", total * 1e6);
+    let bound: f64 = rows.iter().map(Row::bound_seconds).sum();
+    let _ = writeln!(out, "{:<width$} {:>10.2} {:>6} {:>10.2}", "all", total * 1e6, "", bound * 1e6);
     out
 }
 
@@ -141,6 +150,7 @@ pub fn to_json(rows: &[Row]) -> Value {
             "nodes": row.origins,
             "calls": row.calls,
             "us": row.seconds * 1e6,
+            "bound_us": row.bound_seconds() * 1e6,
             "operations": row.work.operations,
             "slots": row.work.slots,
             "read_bytes": row.work.read_bytes,

@@ -174,7 +174,7 @@ impl<'a> Emitter<'a> {
         let mut bytes: Vec<u8> = self.words.iter().flat_map(|word| word.to_le_bytes()).collect();
         bytes.resize(start, 0);
         bytes.extend(pool);
-        Code { bytes, align_bytes: 16, relocs: self.relocs, stack_bytes: self.frame.total }
+        Code { bytes, code_bytes: code_bytes as u32, align_bytes: 16, relocs: self.relocs, stack_bytes: self.frame.total }
     }
 }
 

@@ -88,7 +88,9 @@ pub(crate) fn compile(kernel: &Kernel, cpu: &Cpu) -> Code {
     let relocs = compiled.buffer.relocs().iter().map(|found| reloc(found, &names, &symbols, &kernel.name)).collect();
     let frame = compiled.buffer.frame_layout().expect("Cranelift states the frame of what it compiled");
     let frame_bytes = frame.frame_to_fp_offset;
-    Code { align_bytes: compiled.buffer.alignment.max(16), bytes, relocs, stack_bytes: frame_bytes + LINKAGE_BYTES }
+    let code_bytes = bytes.len() as u32;
+    let align_bytes = compiled.buffer.alignment.max(16);
+    Code { bytes, code_bytes, align_bytes, relocs, stack_bytes: frame_bytes + LINKAGE_BYTES }
 }
 
 type Names = cranelift_codegen::entity::PrimaryMap<ir::UserExternalNameRef, ir::UserExternalName>;

@@ -28,8 +28,8 @@ pub struct Instruction {
 /// The instructions of a function, in their order.
 pub fn instructions(arch: Arch, code: &Code) -> Vec<Instruction> {
     let decoded = match arch {
-        Arch::X86_64 => x86_64(&code.bytes),
-        Arch::Aarch64 => aarch64(&code.bytes),
+        Arch::X86_64 => x86_64(&code.bytes[..code.code_bytes as usize]),
+        Arch::Aarch64 => aarch64(&code.bytes[..code.code_bytes as usize]),
     };
     let instruction = |(range, text): (Range<usize>, String)| {
         let Meaning { class, reads_memory, jumps_to } = classify::meaning(arch, &text, range.start);
@@ -111,7 +111,7 @@ mod tests {
             ),
         ] {
             let relocs = vec![Reloc { offset, kind, symbol: "f".to_string(), addend: 0 }];
-            let code = Code { bytes: bytes.to_vec(), align_bytes: 16, relocs, stack_bytes: 0 };
+            let code = Code { bytes: bytes.to_vec(), code_bytes: bytes.len() as u32, align_bytes: 16, relocs, stack_bytes: 0 };
             assert_eq!(disassemble(arch, &code), expected);
         }
     }

@@ -11,7 +11,7 @@
 typedef int32_t (KERNEL_ABI *kernel)(void *table, int64_t begin, int64_t end);
 extern kernel const case_table[];
 
-enum { GUARD_BYTES = 64, GUARD = 0xa5, MAX_BUFFERS = 64, STACK_BYTES = 1 << 16 };
+enum { GUARD_BYTES = 64, GUARD = 0xa5, MAX_BUFFERS = 65, STACK_BYTES = 1 << 16 };
 
 static uint64_t number(FILE *file) {
     uint64_t value;

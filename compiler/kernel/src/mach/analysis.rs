@@ -12,8 +12,6 @@ pub enum Def<'k> {
     Inst {
         op: &'k Op,
         args: &'k [VReg],
-        /// How many loops are around it.
-        depth: u32,
         /// See [`Analysis::epochs`].
         epoch: u32,
     },
@@ -24,6 +22,8 @@ pub enum Def<'k> {
 #[derive(Debug)]
 pub struct Analysis<'k> {
     pub defs: EntityMap<VReg, Def<'k>>,
+    /// How many loops are around the definition.
+    pub depths: EntityMap<VReg, u32>,
     /// Uses by what is needed; 0 for what is not.
     pub uses: EntityMap<VReg, u32>,
     /// Epochs divide a kernel at everything that may write memory or runs another number of times; there are so many.
@@ -56,7 +56,12 @@ pub fn has_effect(op: &Op) -> bool {
 
 pub fn analyze(kernel: &Kernel) -> Analysis<'_> {
     let count = kernel.types.len();
-    let mut analysis = Analysis { defs: EntityMap::filled(count, Def::Given), uses: EntityMap::filled(count, 0), epochs: 0 };
+    let mut analysis = Analysis {
+        defs: EntityMap::filled(count, Def::Given),
+        depths: EntityMap::filled(count, 0),
+        uses: EntityMap::filled(count, 0),
+        epochs: 0,
+    };
     let mut walk = Walk { analysis: &mut analysis, roots: Vec::new(), depth: 0 };
     walk.block(&kernel.body);
     let mut work = std::mem::take(&mut walk.roots);
@@ -91,14 +96,14 @@ impl<'k> Walk<'_, 'k> {
                         self.roots.extend(reads(op, args));
                     }
                     if let Some(result) = *result {
-                        let (depth, epoch) = (self.depth, self.analysis.epochs);
-                        self.analysis.defs[result] = Def::Inst { op, args, depth, epoch };
+                        self.define(result, Def::Inst { op, args, epoch: self.analysis.epochs });
                     }
                     self.analysis.epochs += u32::from(writes_memory(op));
                 }
                 Node::Loop(node) => {
                     self.roots.extend([node.begin, node.end].iter().filter_map(|bound| bound_reg(*bound)));
                     self.carried(&node.carried);
+                    self.analysis.depths[node.index] = self.depth + 1;
                     self.repeated(|walk| walk.block(&node.body));
                 }
                 Node::While(node) => {
@@ -113,7 +118,7 @@ impl<'k> Walk<'_, 'k> {
                 Node::If(node) => {
                     self.roots.push(node.cond);
                     for &(result, then, otherwise) in &node.results {
-                        self.analysis.defs[result] = Def::Region([then, otherwise]);
+                        self.define(result, Def::Region([then, otherwise]));
                     }
                     self.analysis.epochs += 1;
                     self.block(&node.then);
@@ -135,9 +140,15 @@ impl<'k> Walk<'_, 'k> {
 
     fn carried(&mut self, carried: &[Carried]) {
         for one in carried {
-            self.analysis.defs[one.param] = Def::Region([one.init, one.next]);
-            self.analysis.defs[one.result] = Def::Region([one.init, one.next]);
+            self.define(one.result, Def::Region([one.init, one.next]));
+            self.define(one.param, Def::Region([one.init, one.next]));
+            self.analysis.depths[one.param] += 1;
         }
+    }
+
+    fn define(&mut self, reg: VReg, def: Def<'k>) {
+        self.analysis.defs[reg] = def;
+        self.analysis.depths[reg] = self.depth;
     }
 }
 

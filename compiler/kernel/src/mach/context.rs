@@ -23,12 +23,23 @@ pub(super) struct Wanted {
     pub bits: u64,
 }
 
-/// Constants that are kept in registers in a stretch of code: a loop, or some instructions in a row.
+/// What is kept in registers in a stretch of code: a loop, or some instructions in a row.
 #[derive(Default, Debug)]
 pub(super) struct Held {
     pub constants: Vec<Wanted>,
+    pub pointers: Vec<Pointer>,
     /// Nodes since one of them was asked for.
     pub idle: u32,
+    /// How many loops are around what is in the loop.
+    pub depth: u32,
+}
+
+/// A pointer that a register is to hold from somewhere before the present instruction: base and terms.
+#[derive(Clone, Debug)]
+pub(super) struct Pointer {
+    pub reg: Reg,
+    pub base: VReg,
+    pub terms: Vec<(VReg, i64)>,
 }
 
 /// Kernels are gone through from their end to their beginning, so that a register is asked for before it is defined: what nobody
@@ -44,9 +55,9 @@ pub struct Context<'k, I> {
     pub(super) group: Vec<Pushed<I>>,
     /// Constants to be made directly before the present group.
     pub(super) wanted: Vec<Wanted>,
-    /// Constants of the block that is open, and of the inner loop that is open if one is.
-    pub(super) block_constants: Held,
-    pub(super) loop_constants: Option<Held>,
+    /// For the block that is open, and for the inner loop that is open if one is.
+    pub(super) block_held: Held,
+    pub(super) loop_held: Option<Held>,
     pub(super) depth: u32,
     pub(super) epoch: u32,
 }
@@ -68,8 +79,8 @@ impl<'k, I> Context<'k, I> {
             reg_count: 0,
             group: Vec::new(),
             wanted: Vec::new(),
-            block_constants: Held::default(),
-            loop_constants: None,
+            block_held: Held::default(),
+            loop_held: None,
             depth: 0,
             epoch,
         }
@@ -109,7 +120,7 @@ impl<'k, I> Context<'k, I> {
             self.wanted.push(Wanted { reg, ty, bits });
             return reg;
         }
-        let held = self.loop_constants.as_mut().unwrap_or(&mut self.block_constants);
+        let held = self.loop_held.as_mut().unwrap_or(&mut self.block_held);
         held.idle = 0;
         if let Some(known) = held.constants.iter().find(|known| known.ty == ty && known.bits == bits) {
             return known.reg;
@@ -120,15 +131,35 @@ impl<'k, I> Context<'k, I> {
         reg
     }
 
+    /// A register that holds `base + Σ register · scale`, shared by all that ask for the same nearby; [`Select::pointer`] makes it.
+    ///
+    /// [`Select::pointer`]: super::Select::pointer
+    pub fn pointer(&mut self, base: VReg, terms: &[(VReg, i64)]) -> Reg {
+        let reg = Reg::new(self.reg_count, (self.class)(Type::Ptr));
+        let depths = &self.analysis.depths;
+        let depth = terms.iter().map(|term| depths[term.0]).chain([depths[base]]).max().unwrap_or(0);
+        let held = match &mut self.loop_held {
+            Some(held) if depth < held.depth => held,
+            _ => &mut self.block_held,
+        };
+        held.idle = 0;
+        if let Some(known) = held.pointers.iter().find(|known| known.base == base && known.terms == terms) {
+            return known.reg;
+        }
+        self.reg_count += 1;
+        held.pointers.push(Pointer { reg, base, terms: terms.to_vec() });
+        reg
+    }
+
     /// How many different constants the inner loop that is open keeps in registers of this class so far.
     pub fn held_constants(&self, class: RegClass) -> usize {
-        let held = self.loop_constants.as_ref().unwrap_or(&self.block_constants);
+        let held = self.loop_held.as_ref().unwrap_or(&self.block_held);
         held.constants.iter().filter(|wanted| wanted.reg.class() == class).count()
     }
 
     /// Whether an inner loop is open.
     pub fn in_inner_loop(&self) -> bool {
-        self.loop_constants.is_some()
+        self.loop_held.is_some()
     }
 
     /// The bits in every lane of a constant.
@@ -155,11 +186,26 @@ impl<'k, I> Context<'k, I> {
     /// The instruction that defines a value which nothing but the present instruction uses, if it may as well be computed here: it
     /// is in the same loop, and, if it loads, memory is the same. Who takes it must not ask for the value's register.
     pub fn sinkable(&self, value: VReg) -> Option<(&'k Op, &'k [VReg])> {
-        let Def::Inst { op, args, depth, epoch } = self.analysis.defs[value] else { return None };
+        let Def::Inst { op, args, epoch } = self.analysis.defs[value] else { return None };
         let is_load = matches!(op, Op::Load { .. } | Op::LoadPtr(_));
         let stays = has_effect(op) || writes_memory(op) || is_load && epoch != self.epoch;
-        let fits = self.analysis.uses[value] == 1 && self.regs[value].is_none() && depth == self.depth && !stays;
+        let fits = self.analysis.uses[value] == 1 && self.regs[value].is_none() && self.is_here(value) && !stays;
         fits.then_some((op, args))
+    }
+
+    /// Whether nothing after the present instruction reads the value, so that its register may be written over.
+    pub fn is_last_use(&self, value: VReg) -> bool {
+        self.regs[value].is_none() && self.is_here(value) && self.constant(value).is_none()
+    }
+
+    /// Whether something after the present instruction reads the value from its register.
+    pub fn is_asked(&self, value: VReg) -> bool {
+        self.regs[value].is_some()
+    }
+
+    /// Whether a value is defined in the loop that the present instruction is in, not around it.
+    pub fn is_here(&self, value: VReg) -> bool {
+        self.analysis.depths[value] == self.depth
     }
 
     /// Appends to the instructions of the present node.

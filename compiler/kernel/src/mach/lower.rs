@@ -5,10 +5,11 @@
 
 use std::fmt::Debug;
 
+use mcc_support::bug;
 use regalloc2::{PRegSet, RegClass, VReg as Reg};
 
 use super::analysis::{self, contains_loop, trip_count};
-use super::context::{Context, Held, Wanted};
+use super::context::{Context, Held, Pointer, Wanted};
 use super::program::{Block, BlockData, Inst, Kind, Program};
 use crate::ir::{self, Carried, If, Kernel, Loop, Node, Op, Operand, Type, VReg, While};
 
@@ -34,6 +35,12 @@ pub trait Select {
 
     /// An instruction of the kernel other than a constant. A result is asked for with [`Context::reg`].
     fn node<'k>(&mut self, cx: &mut Context<'k, Self::Inst>, result: Option<VReg>, op: &'k Op, args: &'k [VReg]);
+
+    /// `to` is `base + Σ register · scale`; only for targets that ask for it by [`Context::pointer`].
+    fn pointer(&mut self, cx: &mut Context<Self::Inst>, to: Reg, base: VReg, terms: &[(VReg, i64)]) {
+        let _ = (to, terms);
+        bug!("kernel {}: a pointer from {base} that nobody asked for", cx.kernel.name)
+    }
 
     /// Ends in a branch where the condition holds.
     fn branch(&mut self, cx: &mut Context<Self::Inst>, cond: VReg);
@@ -117,10 +124,29 @@ impl<'k, S: Select> Lower<'k, '_, S> {
         self.take_group();
     }
 
-    /// Makes the constants of the block here.
+    /// Makes what the block keeps in registers here.
     fn constants(&mut self) {
-        for wanted in std::mem::take(&mut self.cx.block_constants.constants) {
+        while !self.cx.block_held.pointers.is_empty() || !self.cx.block_held.constants.is_empty() {
+            let held = std::mem::take(&mut self.cx.block_held);
+            self.held(held);
+        }
+    }
+
+    fn held(&mut self, held: Held) {
+        for Pointer { reg, base, terms } in held.pointers {
+            self.group(|select, cx| select.pointer(cx, reg, base, &terms));
+        }
+        for wanted in held.constants {
             self.constant(wanted);
+        }
+    }
+
+    /// Makes the pointers that depend on a value which is about to be defined.
+    fn pointers_of(&mut self, value: VReg) {
+        let depends = |pointer: &Pointer| pointer.base == value || pointer.terms.iter().any(|term| term.0 == value);
+        while let Some(position) = self.cx.block_held.pointers.iter().position(depends) {
+            let Pointer { reg, base, terms } = self.cx.block_held.pointers.swap_remove(position);
+            self.group(|select, cx| select.pointer(cx, reg, base, &terms));
         }
     }
 
@@ -164,8 +190,8 @@ impl<'k, S: Select> Lower<'k, '_, S> {
 
     fn block(&mut self, block: &'k ir::Block) {
         for node in block.iter().rev() {
-            self.cx.block_constants.idle += 1;
-            if self.cx.block_constants.idle > IDLE_NODES && !self.cx.block_constants.constants.is_empty() {
+            self.cx.block_held.idle += 1;
+            if self.cx.block_held.idle > IDLE_NODES {
                 self.constants();
             }
             match node {
@@ -179,6 +205,7 @@ impl<'k, S: Select> Lower<'k, '_, S> {
 
     fn inst(&mut self, result: Option<VReg>, op: &'k Op, args: &'k [VReg]) {
         self.cx.epoch -= u32::from(analysis::writes_memory(op));
+        result.into_iter().for_each(|result| self.pointers_of(result));
         let is_asked = result.is_some_and(|result| self.cx.regs[result].is_some());
         if matches!(op, Op::Const(_)) || !is_asked && !analysis::has_effect(op) {
             return;
@@ -187,7 +214,9 @@ impl<'k, S: Select> Lower<'k, '_, S> {
     }
 
     /// The registers of parameters that the block after a region takes, and the values that they get, of those that were asked for.
-    fn results(&self, results: impl Iterator<Item = (VReg, [VReg; 2])>) -> (Vec<Reg>, Vec<VReg>, Vec<VReg>) {
+    fn results(&mut self, results: impl Iterator<Item = (VReg, [VReg; 2])>) -> (Vec<Reg>, Vec<VReg>, Vec<VReg>) {
+        // What is kept for the block asks for some of them.
+        self.constants();
         let (mut params, mut first, mut second) = (Vec::new(), Vec::new(), Vec::new());
         for (result, values) in results {
             if let Some(reg) = self.cx.regs[result] {
@@ -210,7 +239,7 @@ impl<'k, S: Select> Lower<'k, '_, S> {
             return;
         }
         let after: Vec<VReg> = carried.iter().map(|one| one.next).collect();
-        let is_inner = trips != Some(1) && !contains_loop(&node.body) && self.cx.loop_constants.is_none();
+        let is_inner = trips != Some(1) && !contains_loop(&node.body) && self.cx.loop_held.is_none();
         let head = self.announce();
         let counts = trips.is_some() && self.cx.analysis.uses[node.index] == 0;
         let mut skip = None;
@@ -240,7 +269,7 @@ impl<'k, S: Select> Lower<'k, '_, S> {
         let index = (trips != Some(1) || !counts).then_some(node.index);
         let params: Vec<Reg> = carried.iter().map(|one| one.param).chain(index).map(|reg| self.cx.reg(reg)).collect();
         self.close_as(head, params, is_inner);
-        let constants = self.leave(is_inner);
+        let held = self.leave(is_inner);
         self.start();
         let first = index.map(|_| match (node.begin, trips) {
             (_, Some(trips)) if counts => self.cx.constant_reg(Type::I64, trips),
@@ -253,9 +282,7 @@ impl<'k, S: Select> Lower<'k, '_, S> {
             let inside = self.close(Vec::new());
             self.start_branch([inside, skip], |select, cx| select.guard(cx, node.begin, node.end));
         }
-        for wanted in constants {
-            self.constant(wanted);
-        }
+        self.held(held);
     }
 
     /// The name of a block that is closed later.
@@ -270,7 +297,7 @@ impl<'k, S: Select> Lower<'k, '_, S> {
         let exit = self.close(params);
         self.start_jump(exit, &values, None);
         let leave = self.close(Vec::new());
-        let is_inner = !contains_loop(&node.test) && !contains_loop(&node.body) && self.cx.loop_constants.is_none();
+        let is_inner = !contains_loop(&node.test) && !contains_loop(&node.body) && self.cx.loop_held.is_none();
         self.enter(is_inner);
         let head = self.announce();
         let after: Vec<VReg> = carried.iter().map(|one| one.next).collect();
@@ -282,12 +309,10 @@ impl<'k, S: Select> Lower<'k, '_, S> {
         self.block(&node.test);
         let params: Vec<Reg> = carried.iter().map(|one| self.cx.reg(one.param)).collect();
         self.close_as(head, params, is_inner);
-        let constants = self.leave(is_inner);
+        let held = self.leave(is_inner);
         let before: Vec<VReg> = carried.iter().map(|one| one.init).collect();
         self.start_jump(Block(head as u32), &before, None);
-        for wanted in constants {
-            self.constant(wanted);
-        }
+        self.held(held);
     }
 
     fn branch(&mut self, node: &'k If) {
@@ -311,15 +336,15 @@ impl<'k, S: Select> Lower<'k, '_, S> {
         self.cx.depth += 1;
         self.cx.epoch -= 1;
         if is_inner {
-            self.cx.loop_constants = Some(Held::default());
+            self.cx.loop_held = Some(Held { depth: self.cx.depth, ..Held::default() });
         }
     }
 
-    /// Comes out of a loop before it; the constants that it keeps are to be made there.
-    fn leave(&mut self, is_inner: bool) -> Vec<Wanted> {
+    /// Comes out of a loop before it; what it keeps in registers is to be made there.
+    fn leave(&mut self, is_inner: bool) -> Held {
         self.cx.depth -= 1;
         self.cx.epoch -= 1;
-        if is_inner { self.cx.loop_constants.take().map(|held| held.constants).unwrap_or_default() } else { Vec::new() }
+        if is_inner { self.cx.loop_held.take().unwrap_or_default() } else { Held::default() }
     }
 
     /// Closes the open block under the name of one that was announced.
