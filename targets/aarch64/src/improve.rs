@@ -8,11 +8,13 @@ mod merge;
 mod pairs;
 mod place;
 mod post;
+mod schedule;
 mod share;
 
 use mcc_kernel::Cpu;
 use mcc_kernel::mach::{Block, Kind, Operand, PRegSet, Program, Reg};
 
+use crate::facts;
 use crate::inst::Inst;
 
 /// An instruction with its operands.
@@ -94,5 +96,8 @@ pub fn improve(program: Program<Inst>, cpu: &Cpu) -> Program<Inst> {
     post::move_bases(&mut body);
     place::place_accesses(&mut body);
     constants::sink_constants(&mut body);
+    if facts::core(cpu).in_order {
+        schedule::schedule(&mut body);
+    }
     body.finish()
 }
