@@ -53,13 +53,18 @@ const STAGES: [(&str, &[&str]); 10] = [
 ];
 
 /// What each crate may depend on of the others when it is built, and when it is tested.
-const CRATES: [(&str, &[&str], &[&str]); 9] = [
+const CRATES: [(&str, &[&str], &[&str]); 10] = [
     ("compiler/support", &[], &[]),
     ("compiler/kernel", &["mcc-support"], &["mcc-conformance"]),
     ("compiler/kernel/conformance", &["mcc-kernel", "mcc-support"], &[]),
     ("targets/aarch64", &["mcc-kernel", "mcc-support"], &["mcc-conformance"]),
     ("targets/portable", &["mcc-kernel", "mcc-support"], &["mcc-conformance"]),
-    ("compiler", &["mcc-kernel", "mcc-runtime", "mcc-support", "mcc-target-aarch64", "mcc-target-portable"], &[]),
+    ("targets/x86_64", &["mcc-kernel", "mcc-support"], &["mcc-conformance"]),
+    (
+        "compiler",
+        &["mcc-kernel", "mcc-runtime", "mcc-support", "mcc-target-aarch64", "mcc-target-portable", "mcc-target-x86_64"],
+        &[],
+    ),
     ("runtime", &[], &[]),
     ("tests", &["mcc", "mcc-runtime", "mcc-support"], &[]),
     ("examples/digits-rust", &["mcc-runtime"], &["mcc"]),

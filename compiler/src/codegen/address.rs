@@ -19,8 +19,27 @@ pub(super) struct Place {
 impl Codegen<'_> {
     /// The linear form of an index, with the rounds that are known put in.
     pub(super) fn linear(&self, index: ExprId) -> Linear {
-        let form = Linear::of(&self.kernel.exprs, index);
-        self.with_rounds(form)
+        let mut form = self.with_rounds(Linear::of(&self.kernel.exprs, index));
+        // Where rounds are known, quotients and remainders may come out even.
+        for atom in form.terms.keys().copied().collect::<Vec<_>>() {
+            if let Atom::Expr(expr) = atom
+                && let Some(even) = self.divided_evenly(expr)
+            {
+                form = form.replace(atom, &even);
+            }
+        }
+        form
+    }
+
+    /// The linear form of a quotient or remainder by a constant, where there is one.
+    fn divided_evenly(&self, expr: ExprId) -> Option<Linear> {
+        let crate::loops::Expr::Binary(op @ (Binary::DivFloor | Binary::Mod), dividend, divisor) = *self.kernel.exprs.get(expr)
+        else {
+            return None;
+        };
+        let divisor = self.kernel.exprs.as_int(divisor).filter(|&divisor| divisor > 0)?;
+        let (quotient, rest) = self.linear(dividend).divide(divisor, &self.ranges())?;
+        Some(if op == Binary::Mod { rest } else { quotient })
     }
 
     fn with_rounds(&self, form: Linear) -> Linear {

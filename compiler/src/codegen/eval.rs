@@ -138,6 +138,12 @@ impl Codegen<'_> {
     pub(super) fn vector_value(&mut self, expr: ExprId) -> VReg {
         let lanes = self.open_lanes().count;
         if !self.varying(expr) {
+            if let Expr::Const(dtype, bits) = *self.kernel.exprs.get(expr)
+                && dtype != DType::Bool
+            {
+                let ty = Type::vector(lane_of(dtype), lanes);
+                return self.cached(0, Key::Constant(ty, bits), |codegen| codegen.b.inst_at(0, ty, Op::Const(bits), &[]));
+            }
             let scalar = self.value(expr);
             let level = self.level_of(&self.deps[&expr]);
             return self.splat(scalar, lanes, level);

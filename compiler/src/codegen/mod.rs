@@ -114,6 +114,8 @@ enum Key {
     },
     /// A scalar in this many lanes.
     Splat(VReg, u8),
+    /// A constant in all lanes.
+    Constant(Type, u64),
     /// Whether an index lies inside.
     Inside {
         index: VReg,

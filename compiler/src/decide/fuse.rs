@@ -12,15 +12,16 @@ use crate::realize::fuse::{Change, Fuser};
 
 /// Work on one element that may be done twice rather than stored and loaded; see [`cost`].
 const CHEAP: usize = 6;
-/// Work on one element that needs so many registers that beside a tile of accumulators they spill: an exponential, but no chain of
-/// simple operations.
-const CROWDED: usize = 24;
+/// Work on one element that needs so many registers that beside a tile of accumulators they spill, where there are 16: an exponential,
+/// but no chain of simple operations. And where there are 32.
+const CROWDED: [usize; 2] = [24, 96];
 /// Bytes that a buffer inside a merged kernel may take: it should stay in the first-level cache.
 const LOCAL_BYTES: usize = 32 << 10;
 
-/// The fusions chosen, and the program with them carried out.
-pub fn choose(program: &Program) -> (Vec<Fusion>, Program) {
-    let mut chooser = Chooser { fuser: Fuser::new(program), fusions: Vec::new() };
+/// The fusions chosen for a machine with so many vector registers, and the program with them carried out.
+pub fn choose(program: &Program, vector_registers: u32) -> (Vec<Fusion>, Program) {
+    let crowded = CROWDED[usize::from(vector_registers >= 32)];
+    let mut chooser = Chooser { fuser: Fuser::new(program), fusions: Vec::new(), crowded };
     // Movement first, so that who reads a value is known; padding when what it pads is; rows last, for a tree of nests is harder to
     // fuse with than its parts.
     let phases: [&[Rule]; 4] = [
@@ -45,6 +46,8 @@ type Rule = fn(&mut Chooser, usize) -> bool;
 struct Chooser {
     fuser: Fuser,
     fusions: Vec<Fusion>,
+    /// Work on an element beyond which it does not fit beside a tile.
+    crowded: usize,
 }
 
 impl Chooser {
@@ -109,7 +112,7 @@ impl Chooser {
         if self.joins_its_reader(slot) {
             return false;
         }
-        let crowded = sites.iter().any(|site| cost(self.kernel(slot), site.value) > CROWDED);
+        let crowded = sites.iter().any(|site| cost(self.kernel(slot), site.value) > self.crowded);
         let taken = self.fuser.producers(slot).into_iter().find_map(|producer| {
             let kernel = self.kernel(producer);
             let heavy = self.reuses_operands(kernel);

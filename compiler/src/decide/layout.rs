@@ -52,7 +52,7 @@ fn channels_last(program: &Program) -> std::collections::BTreeSet<BufferId> {
     };
     let mut chosen = std::collections::BTreeSet::new();
     for kernel in &program.kernels {
-        if slides(kernel) && !multiplies_values(program, kernel) && !has_channels_last(program, kernel) {
+        if slides(kernel) && !multiplies_values(program, kernel) {
             chosen.extend(feature_maps(program, kernel).into_iter().filter(|&buffer| is_map(buffer)));
         }
     }
@@ -142,9 +142,18 @@ fn feature_maps(program: &Program, kernel: &Kernel) -> Vec<BufferId> {
     }
     // An elementwise kernel that moves data between dimensions does not say how its operand should lie.
     let store = accesses.iter().find(|access| access.is_store).expect("it stores");
-    let channel = Linear::of(&kernel.exprs, store.index[1]);
-    let same_channel =
-        |access: &&Access| access.index.len() == rank && (access.is_store || slides_or_follows(kernel, access, &channel));
+    let [second, last] = [store.index[1], store.index[rank - 1]].map(|index| Linear::of(&kernel.exprs, index));
+    let follows = |channel: &Linear| {
+        let is = |access: &Access| Linear::of(&kernel.exprs, access.index[1]).terms == channel.terms;
+        accesses.iter().any(|access| !access.is_store && access.index.len() == rank && is(access))
+    };
+    // A window whose channels come in the second dimension may store them in the last.
+    let turned = !follows(&second) && follows(&last) && slides(kernel);
+    let channel = if turned { last } else { second };
+    let stored = !turned && !has_channels_last(program, kernel);
+    let same_channel = |access: &&Access| {
+        access.index.len() == rank && if access.is_store { stored } else { slides_or_follows(kernel, access, &channel) }
+    };
     accesses.iter().filter(same_channel).map(|access| access.buffer).filter(|&buffer| !is_constant(program, buffer)).collect()
 }
 

@@ -458,10 +458,7 @@ impl Chooser<'_> {
         match tile.vector {
             Vector::Spatial(vector) => {
                 let (name, extent, columns) = (self.name(vector), self.extent(vector), tile.columns);
-                // Panels of weights outermost: each comes once from memory and then from the cache for every tile.
-                if outermost && nest.spatial.first() != Some(&vector) {
-                    self.steps.push(Step::Move { axis: name.clone(), inside: None });
-                }
+                self.place_columns(nest, reduction, vector, outermost);
                 let operands = accesses(&self.kernel.exprs, reduction.updates);
                 let padded = padded_rounds(self.program, self.kernel, nest, &operands).unwrap_or_default();
                 let padded: Vec<Peel> = padded.into_iter().filter(|peel| peel.axis != vector).collect();
@@ -484,6 +481,34 @@ impl Chooser<'_> {
                 self.split(&name, tile.columns);
                 self.steps.push(Step::Vectorize { axis: format!("{name}.i") });
             }
+        }
+    }
+
+    /// Puts the axis in lanes outermost, so that each panel of weights comes once from memory and then from the cache for every tile.
+    /// Where it is the rows that are too large for the cache, and all panels fit, innermost: then each row comes once.
+    fn place_columns(&mut self, nest: &Nest, reduction: &Reduction, vector: AxisId, outermost: bool) {
+        if !outermost {
+            return;
+        }
+        let operands = accesses(&self.kernel.exprs, reduction.updates);
+        let bytes = |along: bool| -> usize {
+            let moves = |access: &&Access| {
+                let walk = stride(self.program, self.layouts, self.kernel, access, vector);
+                (walk != Stride::Zero) == along
+            };
+            operands.iter().filter(moves).map(|access| self.program.buffers[access.buffer].ty.size_bytes()).sum()
+        };
+        let last = nest.spatial.iter().rev().copied().find(|&axis| axis != vector);
+        match last {
+            Some(last) if bytes(false) > self.facts.l2_bytes && bytes(true) <= self.facts.l2_bytes / 2 => {
+                if nest.spatial.last() != Some(&vector) {
+                    self.move_inside(&self.name(vector), &self.name(last));
+                }
+            }
+            _ if nest.spatial.first() != Some(&vector) => {
+                self.steps.push(Step::Move { axis: self.name(vector), inside: None });
+            }
+            _ => {}
         }
     }
 

@@ -331,7 +331,10 @@ impl<'g> Lowering<'g> {
         let operands: Vec<Operand<'_>> = sources.iter().zip(&shapes).map(|(source, shape)| Operand { source, shape }).collect();
         match &node.op {
             Op::Contract(contraction) => product::contract(&mut nest, contraction, &operands, buffer),
-            Op::Conv(conv) => product::conv(&mut nest, conv, &operands, buffer),
+            Op::Conv(conv) => {
+                let parts = product::conv(&nest, conv, &operands, buffer);
+                return parts.into_iter().for_each(|nest| self.push(nest, "conv", origin));
+            }
             Op::Reduce { kind, axes } => reduce::reduce(&mut nest, *kind, axes, &operands[0], buffer),
             Op::Window { kind, window } => reduce::window(&mut nest, *kind, window, &operands[0], buffer),
             Op::ArgReduce { max, axis, last } => reduce::arg_reduce(&mut nest, *max, *axis, *last, &operands[0], buffer),

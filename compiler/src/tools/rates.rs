@@ -16,13 +16,14 @@ use super::exec::{Buffer, Functions};
 /// How long one of several measurements of a rate takes at least.
 const SLICE: Duration = Duration::from_micros(300);
 const SLICES: usize = 5;
-/// Vectors that a round of a loop over memory moves: with what they are combined in, less than any machine has registers.
-const VECTORS: usize = 8;
-/// What is gone through to measure a cache: this part of its capacity, at most so often the capacity of the one before it.
+/// What is gone through to measure a cache: this part of its capacity, at most so often the capacity of the one before it; all are
+/// rounded to powers of two.
 const PART: usize = 2;
 const TIMES_BEFORE: usize = 6;
-/// How often the largest cache fits in what is gone through to measure the memory.
-const BEYOND_CACHES: usize = 3;
+/// Registers that what is read is combined in.
+const COMBINED: usize = 4;
+/// How often the largest cache fits at least in what is gone through to measure the memory.
+const BEYOND_CACHES: usize = 2;
 
 /// A level of the memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -130,7 +131,7 @@ impl Meter {
             ensure!(known, "there is no level '{name}' of this machine's memory");
         }
         let rounds_of_lanes = f64::from(accumulators(&self.facts) * lanes(&self.facts));
-        let fma = rounds_of_lanes / self.seconds_per_round(0);
+        let fma = rounds_of_lanes / self.seconds_per_round(0, 1);
         let mut measured = Vec::new();
         for (index, level) in self.levels.clone().into_iter().enumerate() {
             if index > 0 && !names.is_empty() && !names.contains(&&*level.name) {
@@ -140,33 +141,39 @@ impl Meter {
                 // Not zeros: pages of these may all be one page.
                 self.buffers = vec![Buffer::filled(level.measured_bytes, 1)];
             }
-            let bytes = level.measured_bytes as f64;
-            let [read, write, copy] = [1, 2, 3].map(|kernel| bytes / self.seconds_per_round(3 * index + kernel));
+            let chunk_bytes = vectors(&self.facts) * self.facts.vector_bytes as usize;
+            let pass = (level.measured_bytes / chunk_bytes) as i64;
+            let mut rate =
+                |kernel: usize, round_bytes: usize| round_bytes as f64 / self.seconds_per_round(3 * index + kernel, pass);
+            let (read, write, copy) = (rate(1, chunk_bytes), rate(2, chunk_bytes), rate(3, 2 * chunk_bytes));
             measured.push((level, Bandwidth { read, write, copy }));
         }
         let (lanes, vector_registers) = (lanes(&self.facts), self.facts.vector_registers);
         Ok(Rates { lanes, vector_registers, fma, levels: measured })
     }
 
-    /// The median of several measurements.
-    fn seconds_per_round(&mut self, kernel: usize) -> f64 {
+    /// The least of several measurements, each of at least so many rounds: what else runs only makes it more.
+    fn seconds_per_round(&mut self, kernel: usize, least_rounds: i64) -> f64 {
         let mut time = |rounds: i64| {
             let start = Instant::now();
             self.functions.run(kernel, &mut self.buffers, rounds);
             start.elapsed()
         };
-        let mut rounds = 1;
+        let mut rounds = least_rounds;
         while time(rounds) < SLICE {
             rounds *= 2;
         }
-        let mut seconds: Vec<f64> = (0..SLICES).map(|_| time(rounds).as_secs_f64() / rounds as f64).collect();
-        seconds.sort_unstable_by(f64::total_cmp);
-        seconds[SLICES / 2]
+        (0..SLICES).map(|_| time(rounds).as_secs_f64() / rounds as f64).fold(f64::INFINITY, f64::min)
     }
 }
 
 fn lanes(facts: &Facts) -> u32 {
     facts.vector_bytes / Lane::F32.bytes()
+}
+
+/// Vectors that a round of a loop over memory moves: with what they are combined in, less than there are registers.
+fn vectors(facts: &Facts) -> usize {
+    facts.vector_registers as usize / 2
 }
 
 /// Enough for the latency of several multiply-adds in each cycle, with registers left for their operands.
@@ -204,24 +211,33 @@ fn multiply_adds(facts: &Facts) -> Kernel {
     })
 }
 
-/// Each round goes through a level's buffer, `VECTORS` at a time: `step` is given the pointer and the values that it carries.
-fn passes(
+/// Each round moves the next vectors of a buffer, and after the last the first again: `step` is given their address and the values
+/// that it carries. Going round by a mask, not by a loop in a loop, costs no branch that is hard to predict.
+fn moves(
     builder: &mut Builder,
     (begin, end): (Operand, Operand),
-    (buffer, chunk_bytes, chunks): (VReg, usize, usize),
+    (buffer, chunk_bytes, size_bytes): (VReg, usize, usize),
     init: &[VReg],
-    mut step: impl FnMut(&mut Builder, VReg, &[VReg]) -> Vec<VReg>,
+    mut step: impl FnMut(&mut Builder, &Address, &[VReg]) -> Vec<VReg>,
 ) -> Vec<VReg> {
-    builder.for_loop(begin, end, 1, init, |builder, _, carried| {
-        let with_pointer: Vec<VReg> = [buffer].iter().chain(carried).copied().collect();
-        let inner =
-            builder.for_loop(Operand::Const(0), Operand::Const(chunks as i64), 1, &with_pointer, |builder, _, carried| {
-                let next = step(builder, carried[0], &carried[1..]);
-                let pointer = builder.lea(Address::new(carried[0], chunk_bytes as i64));
-                [pointer].into_iter().chain(next).collect()
-            });
-        inner[1..].to_vec()
-    })
+    assert!(size_bytes.is_power_of_two() && size_bytes.is_multiple_of(chunk_bytes), "chunks go round a buffer");
+    let start = builder.int(0);
+    let with_offset: Vec<VReg> = [start].iter().chain(init).copied().collect();
+    let results = builder.for_loop(begin, end, 1, &with_offset, |builder, _, carried| {
+        let address = Address { base: buffer, terms: vec![(carried[0], 1)], displacement: 0 };
+        let next = step(builder, &address, &carried[1..]);
+        let chunk = builder.int(chunk_bytes as i64);
+        let mask = builder.int(size_bytes as i64 - 1);
+        let offset = builder.binary(Op::Add, carried[0], chunk);
+        let offset = builder.binary(Op::And, offset, mask);
+        [offset].into_iter().chain(next).collect()
+    });
+    results[1..].to_vec()
+}
+
+/// The address of a vector of a chunk.
+fn at(chunk: &Address, offset_bytes: usize) -> Address {
+    Address { displacement: chunk.displacement + offset_bytes as i64, ..chunk.clone() }
 }
 
 /// What is read is combined by an operation of no latency to speak of.
@@ -230,13 +246,12 @@ fn read(facts: &Facts, level: &Level) -> Kernel {
     let (vector, align) = (facts.vector_bytes as usize, Lane::I32.bytes());
     kernel(&format!("read_{}", level.name), |builder, buffer, begin, end| {
         let start = builder.load(ty, Address::new(buffer, 0), align);
-        let chunk_bytes = VECTORS * vector;
-        let buffer_chunks = (buffer, chunk_bytes, level.measured_bytes / chunk_bytes);
-        let all = passes(builder, (begin, end), buffer_chunks, &[start; VECTORS / 2], |builder, pointer, bits| {
+        let chunks = (buffer, vectors(facts) * vector, level.measured_bytes);
+        let all = moves(builder, (begin, end), chunks, &[start; COMBINED], |builder, chunk, bits| {
             let mut bits = bits.to_vec();
-            for place in 0..VECTORS {
-                let value = builder.load(ty, Address::new(pointer, (place * vector) as i64), align);
-                let into = &mut bits[place % (VECTORS / 2)];
+            for place in 0..vectors(facts) {
+                let value = builder.load(ty, at(chunk, place * vector), align);
+                let into = &mut bits[place % COMBINED];
                 *into = builder.binary(Op::Or, *into, value);
             }
             bits
@@ -251,11 +266,10 @@ fn write(facts: &Facts, level: &Level) -> Kernel {
     let (vector, align) = (facts.vector_bytes as usize, Lane::F32.bytes());
     kernel(&format!("write_{}", level.name), |builder, buffer, begin, end| {
         let value = builder.load(ty, Address::new(buffer, 0), align);
-        let chunk_bytes = VECTORS * vector;
-        let buffer_chunks = (buffer, chunk_bytes, level.measured_bytes / chunk_bytes);
-        passes(builder, (begin, end), buffer_chunks, &[], |builder, pointer, _| {
-            for place in 0..VECTORS {
-                builder.store(value, Address::new(pointer, (place * vector) as i64), align);
+        let chunks = (buffer, vectors(facts) * vector, level.measured_bytes);
+        moves(builder, (begin, end), chunks, &[], |builder, chunk, _| {
+            for place in 0..vectors(facts) {
+                builder.store(value, at(chunk, place * vector), align);
             }
             Vec::new()
         });
@@ -267,12 +281,11 @@ fn copy(facts: &Facts, level: &Level) -> Kernel {
     let ty = Type::vector(Lane::F32, lanes(facts) as u8);
     let (vector, align) = (facts.vector_bytes as usize, Lane::F32.bytes());
     kernel(&format!("copy_{}", level.name), |builder, buffer, begin, end| {
-        let chunk_bytes = VECTORS * vector;
         let half_bytes = level.measured_bytes / 2;
-        passes(builder, (begin, end), (buffer, chunk_bytes, half_bytes / chunk_bytes), &[], |builder, pointer, _| {
-            for place in 0..VECTORS {
-                let value = builder.load(ty, Address::new(pointer, (place * vector) as i64), align);
-                builder.store(value, Address::new(pointer, (half_bytes + place * vector) as i64), align);
+        moves(builder, (begin, end), (buffer, vectors(facts) * vector, half_bytes), &[], |builder, chunk, _| {
+            for place in 0..vectors(facts) {
+                let value = builder.load(ty, at(chunk, place * vector), align);
+                builder.store(value, at(chunk, half_bytes + place * vector), align);
             }
             Vec::new()
         });
@@ -292,10 +305,14 @@ fn levels() -> Vec<Level> {
     for (number, bytes) in caches {
         // A large cache is not one core's alone.
         let before = levels.last().and_then(|level| level.capacity_bytes).map_or(usize::MAX, |before| TIMES_BEFORE * before);
-        let measured_bytes = (bytes / PART).min(before);
+        let measured_bytes = 1 << (bytes / PART).min(before).ilog2();
         levels.push(Level { name: format!("L{number}"), capacity_bytes: Some(bytes), measured_bytes });
     }
-    levels.push(Level { name: "memory".to_string(), capacity_bytes: None, measured_bytes: BEYOND_CACHES * largest });
+    levels.push(Level {
+        name: "memory".to_string(),
+        capacity_bytes: None,
+        measured_bytes: (BEYOND_CACHES * largest).next_power_of_two(),
+    });
     levels
 }
 
@@ -334,7 +351,7 @@ mod tests {
         let cpu = Machine::new("host", None).unwrap().cpu;
         let facts = targets::target_for(&cpu).0.facts(&cpu);
         for level in levels() {
-            assert_eq!(level.measured_bytes % (2 * VECTORS * facts.vector_bytes as usize), 0, "{}", level.name);
+            assert_eq!(level.measured_bytes % (2 * vectors(&facts) * facts.vector_bytes as usize), 0, "{}", level.name);
             for kernel in [multiply_adds(&facts), read(&facts, &level), write(&facts, &level), copy(&facts, &level)] {
                 mcc_kernel::verify::verify(&kernel, Some(&facts)).unwrap();
             }

@@ -44,7 +44,7 @@ const CORES: [Core; 8] = [
     core_of("armv8-a", [32, 512], [2, 2, 1], 4, false),
     core_of("cortex-a53", [32, 512], [1, 1, 1], 8, true),
     core_of("cortex-a55", [32, 128], [1, 1, 1], 4, true),
-    core_of("cortex-a72", [32, 1024], [2, 1, 1], 7, false),
+    core_of("cortex-a72", [32, 1024], [1, 1, 1], 7, false),
     core_of("cortex-a76", [64, 512], [2, 2, 1], 4, false),
     core_of("cortex-a78", [64, 512], [2, 2, 1], 4, false),
     core_of("neoverse-n1", [64, 1024], [2, 2, 1], 4, false),

@@ -2,17 +2,20 @@
 
 mod constants;
 mod copies;
+mod interleave;
 mod liveness;
 mod memory;
 mod merge;
 mod pairs;
 mod place;
 mod post;
+mod schedule;
 mod share;
 
 use mcc_kernel::Cpu;
 use mcc_kernel::mach::{Block, Kind, Operand, PRegSet, Program, Reg};
 
+use crate::facts;
 use crate::inst::Inst;
 
 /// An instruction with its operands.
@@ -90,9 +93,13 @@ pub fn improve(program: Program<Inst>, cpu: &Cpu) -> Program<Inst> {
     copies::remove_copies(&mut body);
     share::share_loads(&mut body);
     merge::merge_loads(&mut body, cpu.strict_alignment);
+    interleave::interleave(&mut body);
     pairs::pair_accesses(&mut body, cpu.strict_alignment);
     post::move_bases(&mut body);
     place::place_accesses(&mut body);
     constants::sink_constants(&mut body);
+    if facts::core(cpu).in_order {
+        schedule::schedule(&mut body);
+    }
     body.finish()
 }

@@ -21,6 +21,11 @@ fn cortex_a53() {
 }
 
 #[test]
+fn cortex_a55() {
+    mcc_conformance::check(&TARGET, &cpu("cortex-a55"), 100);
+}
+
+#[test]
 fn cortex_a72() {
     mcc_conformance::check(&TARGET, &cpu("cortex-a72"), 100);
 }

@@ -19,16 +19,21 @@ pub struct Nest {
 impl Nest {
     /// Loops `d0, d1, …` over the axes of a result of this type.
     pub fn new(ty: &TensorType) -> Self {
-        let mut nest = Self { kernel: Kernel::new(""), spatial: Vec::new(), body: Vec::new() };
+        let mut nest = Self::empty();
         for (axis, &extent) in ty.shape.iter().enumerate() {
             nest.spatial(format!("d{axis}"), extent);
         }
         nest
     }
 
-    /// Drops the loops made so far, for kernels that name their axes.
+    /// Without loops, for kernels that name their axes.
+    pub fn empty() -> Self {
+        Self { kernel: Kernel::new(""), spatial: Vec::new(), body: Vec::new() }
+    }
+
+    /// Drops the loops made so far.
     pub fn clear(&mut self) {
-        *self = Self { kernel: Kernel::new(""), spatial: Vec::new(), body: Vec::new() };
+        *self = Self::empty();
     }
 
     pub fn spatial(&mut self, name: impl Into<String>, extent: usize) -> Linear {

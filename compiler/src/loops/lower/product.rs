@@ -48,11 +48,57 @@ fn spatial_name(axis: usize, rank: usize) -> String {
     ["x", "y", "z"].get(from_end).map_or_else(|| format!("s{axis}"), |&name| name.to_string())
 }
 
+/// Every so many results along an axis of a convolution, which read the input without the zeros of its dilation.
+#[derive(Clone, Copy, Debug)]
+struct Phase {
+    /// The first result, and the distance to the next.
+    first: usize,
+    step: usize,
+    count: usize,
+    /// The first tap that meets an input, the distance to the next, and how many there are.
+    tap: usize,
+    tap_step: usize,
+    taps: usize,
+}
+
+impl Phase {
+    /// The phases of an axis whose results are neighbours in a dilated input: in each, the same taps meet inputs. Of another axis, all
+    /// results.
+    fn all(conv: &Conv, axis: usize, extent: usize, taps: usize) -> Vec<Phase> {
+        let dilation = conv.input_dilations[axis];
+        if dilation == 1 || conv.strides[axis] != 1 {
+            return vec![Phase { first: 0, step: 1, count: extent, tap: 0, tap_step: 1, taps }];
+        }
+        let meets = |first: usize, tap: usize| {
+            (first as i64 + (tap * conv.dilations[axis]) as i64 - conv.pads[axis].0).rem_euclid(dilation as i64) == 0
+        };
+        let phase = |first: usize| {
+            let mut met = (0..taps).filter(|&tap| meets(first, tap));
+            let tap = met.next().unwrap_or(0);
+            let tap_step = met.next().map_or(1, |next| next - tap);
+            let count = (extent - first).div_ceil(dilation);
+            Phase { first, step: dilation, count, tap, tap_step, taps: (0..taps).filter(|&tap| meets(first, tap)).count() }
+        };
+        (0..dilation.min(extent)).map(phase).collect()
+    }
+}
+
 /// Loops `n, m, (z, y, x)` around `c, (kz, ky, kx)`. With groups of one filter `m` is the group; with groups of more, `n, g, m`
-/// with `m` inside of the group.
-pub fn conv(nest: &mut Nest, conv: &Conv, operands: &[Operand<'_>], buffer: BufferId) {
+/// with `m` inside of the group. A convolution of a dilated input becomes several, each of the results that meet inputs at the same
+/// taps.
+pub fn conv(nest: &Nest, conv: &Conv, operands: &[Operand<'_>], buffer: BufferId) -> Vec<Nest> {
     let extents: Vec<usize> = nest.spatial.iter().map(|&axis| nest.kernel.axes[axis].extent).collect();
-    nest.clear();
+    let rank = conv.strides.len();
+    let mut all: Vec<Vec<Phase>> = vec![Vec::new()];
+    for axis in 0..rank {
+        let phases = Phase::all(conv, axis, extents[axis + 2], operands[1].shape[axis + 2]);
+        all = all.iter().flat_map(|earlier| phases.iter().map(|&phase| [&earlier[..], &[phase]].concat())).collect();
+    }
+    all.iter().map(|phases| conv_phase(conv, operands, buffer, &extents, phases)).collect()
+}
+
+fn conv_phase(conv: &Conv, operands: &[Operand<'_>], buffer: BufferId, extents: &[usize], phases: &[Phase]) -> Nest {
+    let mut nest = Nest::empty();
     let (x, w) = (&operands[0], &operands[1]);
     let rank = conv.strides.len();
     let (filters, channels) = (w.shape[0] / conv.groups, w.shape[1]);
@@ -65,12 +111,25 @@ pub fn conv(nest: &mut Nest, conv: &Conv, operands: &[Operand<'_>], buffer: Buff
         let m = nest.spatial("m", extents[1]);
         (if conv.groups > 1 { m.clone() } else { Linear::default() }, m)
     };
-    let out: Vec<Linear> = (0..rank).map(|axis| nest.spatial(spatial_name(axis, rank), extents[axis + 2])).collect();
+    let at = |form: Linear, first: usize, step: usize| form.times(step as i64).plus(&Linear::constant(first as i64));
+    let mut out = Vec::new();
+    for (axis, phase) in phases.iter().enumerate() {
+        out.push(at(nest.spatial(spatial_name(axis, rank), phase.count), phase.first, phase.step));
+    }
+    if phases.iter().any(|phase| phase.taps == 0) {
+        // No tap meets an input.
+        let zero = nest.exprs().add(Expr::Const(x.source.dtype(), 0));
+        let index = nest.index(&[vec![n, m], out].concat());
+        nest.store_at(buffer, index, zero);
+        return nest;
+    }
     let mut summed = Vec::new();
     let c = nest.reduce_axis("c", channels, &mut summed);
-    let taps: Vec<Linear> = (0..rank)
-        .map(|axis| nest.reduce_axis(format!("k{}", spatial_name(axis, rank)), w.shape[axis + 2], &mut summed))
-        .collect();
+    let mut taps = Vec::new();
+    for (axis, phase) in phases.iter().enumerate() {
+        let tap = nest.reduce_axis(format!("k{}", spatial_name(axis, rank)), phase.taps, &mut summed);
+        taps.push(at(tap, phase.tap, phase.tap_step));
+    }
 
     let channel = group.times(channels as i64).plus(&c);
     let mut index = vec![n.clone(), channel];
@@ -78,7 +137,7 @@ pub fn conv(nest: &mut Nest, conv: &Conv, operands: &[Operand<'_>], buffer: Buff
     for axis in 0..rank {
         let at = out[axis].times(conv.strides[axis] as i64);
         let at = at.plus(&taps[axis].times(conv.dilations[axis] as i64)).plus(&Linear::constant(-conv.pads[axis].0));
-        let (at, filled) = undilated(nest, at, conv.input_dilations[axis]);
+        let (at, filled) = undilated(&mut nest, at, conv.input_dilations[axis]);
         index.push(at);
         between = match (between, filled) {
             (Some(a), Some(b)) => Some(nest.exprs().binary(Binary::Or, a, b)),
@@ -92,9 +151,10 @@ pub fn conv(nest: &mut Nest, conv: &Conv, operands: &[Operand<'_>], buffer: Buff
         element = scalar::select(nest.exprs(), between, zero, element);
     }
     let weight = nest.load(w, &[vec![m.clone(), c], taps].concat());
-    let value = sum_of_products(nest, element, weight, &summed);
+    let value = sum_of_products(&mut nest, element, weight, &summed);
     let index = nest.index(&[vec![n, m], out].concat());
     nest.store_at(buffer, index, value);
+    nest
 }
 
 /// The place in the input of a place in the dilated input, and the condition that there is none.
