@@ -2,6 +2,7 @@
 
 mod constants;
 mod copies;
+mod interleave;
 mod liveness;
 mod memory;
 mod merge;
@@ -92,6 +93,7 @@ pub fn improve(program: Program<Inst>, cpu: &Cpu) -> Program<Inst> {
     copies::remove_copies(&mut body);
     share::share_loads(&mut body);
     merge::merge_loads(&mut body, cpu.strict_alignment);
+    interleave::interleave(&mut body);
     pairs::pair_accesses(&mut body, cpu.strict_alignment);
     post::move_bases(&mut body);
     place::place_accesses(&mut body);
