@@ -86,6 +86,8 @@ pub struct Facts {
     pub l2_bytes: usize,
     /// Of the caches.
     pub line_bytes: usize,
+    /// How far ahead of its use what comes from memory in a row should be fetched; 0 where the machine does that by itself.
+    pub ahead_bytes: usize,
     /// Vector instructions that the machine begins in a cycle: multiply-adds, loads, stores.
     pub fmas_per_cycle: u32,
     pub loads_per_cycle: u32,

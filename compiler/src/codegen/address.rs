@@ -322,7 +322,21 @@ impl Codegen<'_> {
             return self.load_packed(&place, dtype, None, level);
         }
         let (address, align) = self.address(&place);
+        // Once for each line.
+        let begins_line = address.displacement.rem_euclid(self.facts.line_bytes.max(1) as i64) == 0;
+        if vector && begins_line && self.reduce_depth > 0 && self.streams(buffer) {
+            let displacement = address.displacement + self.facts.ahead_bytes as i64;
+            self.b.effect(Op::Prefetch(Address { displacement, ..address.clone() }), &[]);
+        }
         self.load_at(dtype, address, align, level, vector)
+    }
+
+    /// Whether a buffer comes from memory or a far cache, panel after panel, and should be fetched ahead of its use.
+    fn streams(&self, buffer: BufferId) -> bool {
+        let buffer = &self.program.buffers[buffer];
+        self.facts.ahead_bytes > 0
+            && matches!(buffer.role, crate::loops::Role::Constant(_))
+            && buffer.ty.size_bytes() > self.facts.l2_bytes / 2
     }
 
     fn load_at(&mut self, dtype: DType, address: Address, align: u32, level: usize, vector: bool) -> VReg {

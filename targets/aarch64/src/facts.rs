@@ -69,6 +69,7 @@ pub fn facts(cpu: &Cpu) -> Facts {
         l1_bytes: core.l1_bytes,
         l2_bytes: core.l2_bytes,
         line_bytes: 64,
+        ahead_bytes: 0,
         fmas_per_cycle: core.ports[0],
         loads_per_cycle: core.ports[1],
         stores_per_cycle: core.ports[2],

@@ -47,6 +47,7 @@ pub(crate) fn facts(cpu: &Cpu) -> Facts {
         l1_bytes: 32 << 10,
         l2_bytes: 1 << 20,
         line_bytes: 64,
+        ahead_bytes: 0,
         fmas_per_cycle: 2,
         loads_per_cycle: 2,
         stores_per_cycle: 1,

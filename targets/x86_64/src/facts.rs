@@ -78,6 +78,7 @@ pub fn facts(cpu: &Cpu) -> Facts {
         l1_bytes: core.l1 << 10,
         l2_bytes: core.l2 << 10,
         line_bytes: 64,
+        ahead_bytes: 4096,
         fmas_per_cycle: core.fmas,
         loads_per_cycle: core.loads,
         stores_per_cycle: core.stores,
