@@ -10,7 +10,9 @@ use crate::{TARGET, abi, compile, emit, facts};
 const LEVELS: [&str; 2] = ["x86-64-v3", "x86-64-v4"];
 
 fn cpu(name: &str) -> Cpu {
-    mcc_target_portable::cpu(Arch::X86_64, name).unwrap()
+    let more: &[&str] = if name == "x86-64-v4" { &["avx512bw", "avx512dq", "avx512f", "avx512vl"] } else { &[] };
+    let features = ["avx2", "bmi2", "fma"].into_iter().chain(more.iter().copied()).collect();
+    Cpu { arch: Arch::X86_64, name: name.into(), features, strict_alignment: false, windows_abi: false }
 }
 
 fn logged(kernel: &Kernel, cpu: &Cpu) -> (Code, Vec<(usize, Fields)>) {
@@ -103,17 +105,17 @@ fn matches_place(found: &Instruction, operand: u32, expected: Place) -> bool {
             found.op_kind(operand) == Kind::Register && self::number(found.op_register(operand)).0 == usize::from(number)
         }
         Place::Memory(Memory { base, index, scale, displacement, is_broadcast }) => {
-            let number = |reg: Register| (reg != Register::None).then(|| self::number(reg).0 as u8);
+            let held = |reg: Register| (reg != Register::None).then(|| number(reg).0 as u8);
             let base_matches = match base {
                 // Completed later.
                 Base::Rip => found.memory_base() == Register::RIP,
                 Base::Reg(reg) => {
-                    number(found.memory_base()) == Some(reg) && found.memory_displacement64() as i64 == i64::from(displacement)
+                    held(found.memory_base()) == Some(reg) && found.memory_displacement64() as i64 == i64::from(displacement)
                 }
             };
             found.op_kind(operand) == Kind::Memory
                 && base_matches
-                && number(found.memory_index()) == index
+                && held(found.memory_index()) == index
                 && (index.is_none() || found.memory_index_scale() == u32::from(scale))
                 && found.is_broadcast() == is_broadcast
         }
