@@ -59,8 +59,7 @@ const CRATES: [(&str, &[&str], &[&str]); 10] = [
     ("compiler/kernel/conformance", &["mcc-kernel", "mcc-support"], &[]),
     ("targets/aarch64", &["mcc-kernel", "mcc-support"], &["mcc-conformance"]),
     ("targets/portable", &["mcc-kernel", "mcc-support"], &["mcc-conformance"]),
-    // The portable target knows what features a CPU has.
-    ("targets/x86_64", &["mcc-kernel", "mcc-support"], &["mcc-conformance", "mcc-target-portable"]),
+    ("targets/x86_64", &["mcc-kernel", "mcc-support"], &["mcc-conformance"]),
     (
         "compiler",
         &["mcc-kernel", "mcc-runtime", "mcc-support", "mcc-target-aarch64", "mcc-target-portable", "mcc-target-x86_64"],

@@ -15,12 +15,12 @@ pub static TARGETS: [&dyn Target; 3] = [&mcc_target_x86_64::TARGET, &mcc_target_
 /// Compiles the entry functions, which call and are called but compute nothing.
 pub static ENTRY: &dyn Target = &portable::TARGET;
 
-/// The target for a CPU, and why those before it were not taken.
+/// The target for a CPU, and why those before it were not taken, one reason each.
 pub fn target_for(cpu: &Cpu) -> (&'static dyn Target, Vec<String>) {
     let mut refused = Vec::new();
-    for target in TARGETS {
+    for target in TARGETS.iter().filter(|target| target.is_for(cpu.arch)) {
         match target.refuses(cpu) {
-            None => return (target, refused),
+            None => return (*target, refused),
             Some(why) => refused.push(format!("{} {why}", target.name())),
         }
     }
@@ -117,6 +117,22 @@ pub fn list() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_best_target_that_has_code_for_a_cpu_is_taken() {
+        for (triple, name, expected, reason) in [
+            ("x86_64", "x86-64", "portable", "x86_64 needs AVX2"),
+            ("x86_64", "x86-64-v2", "portable", "x86_64 needs AVX2"),
+            ("x86_64", "x86-64-v3", "x86_64", ""),
+            ("x86_64", "znver4", "x86_64", ""),
+            ("aarch64", "cortex-a53", "aarch64", ""),
+        ] {
+            let machine = Machine::new(triple, Some(name)).unwrap();
+            let (target, refused) = target_for(&machine.cpu);
+            assert_eq!(target.name(), expected, "{name}");
+            assert!(refused.first().map_or("", String::as_str).starts_with(reason) && refused.is_empty() == reason.is_empty());
+        }
+    }
 
     #[test]
     fn every_listed_target_is_taken() {

@@ -153,6 +153,9 @@ pub struct Code {
 pub trait Target: Sync {
     fn name(&self) -> &'static str;
 
+    /// Whether it makes code for this architecture; else nothing else is asked.
+    fn is_for(&self, arch: Arch) -> bool;
+
     /// Why it has no code for a CPU, if so; nothing else is asked then.
     fn refuses(&self, cpu: &Cpu) -> Option<&'static str>;
 

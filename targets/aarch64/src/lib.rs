@@ -27,8 +27,12 @@ impl Target for Aarch64 {
         "aarch64"
     }
 
-    fn refuses(&self, cpu: &Cpu) -> Option<&'static str> {
-        (cpu.arch != Arch::Aarch64).then_some("is for aarch64")
+    fn is_for(&self, arch: Arch) -> bool {
+        arch == Arch::Aarch64
+    }
+
+    fn refuses(&self, _: &Cpu) -> Option<&'static str> {
+        None
     }
 
     fn facts(&self, cpu: &Cpu) -> Facts {

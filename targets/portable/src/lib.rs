@@ -14,7 +14,7 @@ mod memory;
 mod ops;
 mod round;
 
-use mcc_kernel::{Code, Cpu, Facts, Kernel, Target};
+use mcc_kernel::{Arch, Code, Cpu, Facts, Kernel, Target};
 
 pub use classify::Class;
 pub use cpus::{cpu, cpu_names, default_cpu_name, feature_names};
@@ -28,6 +28,10 @@ pub struct Portable;
 impl Target for Portable {
     fn name(&self) -> &'static str {
         "portable"
+    }
+
+    fn is_for(&self, _: Arch) -> bool {
+        true
     }
 
     fn refuses(&self, _: &Cpu) -> Option<&'static str> {

@@ -32,13 +32,13 @@ impl Target for X86 {
         "x86_64"
     }
 
+    fn is_for(&self, arch: Arch) -> bool {
+        arch == Arch::X86_64
+    }
+
     fn refuses(&self, cpu: &Cpu) -> Option<&'static str> {
-        let has = |names: &[&str]| names.iter().all(|name| cpu.features.contains(name));
-        match cpu.arch {
-            Arch::Aarch64 => Some("is for another architecture"),
-            Arch::X86_64 if !has(&["avx2", "fma", "bmi2"]) => Some("needs AVX2, FMA and BMI2"),
-            Arch::X86_64 => None,
-        }
+        let is_v3 = ["avx2", "fma", "bmi2"].iter().all(|name| cpu.features.contains(name));
+        (!is_v3).then_some("needs AVX2, FMA and BMI2")
     }
 
     fn facts(&self, cpu: &Cpu) -> Facts {

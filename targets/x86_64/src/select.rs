@@ -164,8 +164,8 @@ impl<const V4: bool> mach::Select for Selector<V4> {
         }
     }
 
-    fn is_cheap(ty: Type, bits: u64) -> bool {
-        bits == 0 || matches!(ty, Type::Mask { .. }) || Self::class(ty) == RegClass::Int
+    fn is_cheap(ty: Type, _: u64) -> bool {
+        Self::class(ty) == RegClass::Int
     }
 
     fn constant(&mut self, cx: &mut Context, to: Reg, ty: Type, bits: u64) {

@@ -113,6 +113,16 @@ impl<'k, I> Context<'k, I> {
         reg
     }
 
+    /// The machine register that is passed to a parameter of a block: of a constant one of its own, since the parameter would be a
+    /// copy anyway.
+    pub(super) fn arg(&mut self, value: VReg) -> Reg {
+        let Some(bits) = self.constant(value) else { return self.reg(value) };
+        let ty = self.ty(value);
+        let reg = self.fresh((self.class)(ty));
+        self.wanted.push(Wanted { reg, ty, bits });
+        reg
+    }
+
     /// A machine register that holds a constant at the present instruction.
     pub fn constant_reg(&mut self, ty: Type, bits: u64) -> Reg {
         if (self.is_cheap)(ty, bits) {

@@ -167,7 +167,7 @@ impl<'k, S: Select> Lower<'k, '_, S> {
     /// Opens a block that ends in a jump.
     fn start_jump(&mut self, to: Block, args: &[VReg], last: Option<Reg>) {
         self.start();
-        let args = args.iter().map(|&arg| self.cx.reg(arg)).chain(last).collect();
+        let args = args.iter().map(|&arg| self.cx.arg(arg)).chain(last).collect();
         self.jump(to, args);
     }
 
@@ -276,7 +276,7 @@ impl<'k, S: Select> Lower<'k, '_, S> {
             (Operand::Const(begin), _) => self.cx.constant_reg(Type::I64, begin as u64),
             (Operand::Reg(begin), _) => self.cx.reg(begin),
         });
-        let args: Vec<Reg> = carried.iter().map(|one| self.cx.reg(one.init)).chain(first).collect();
+        let args: Vec<Reg> = carried.iter().map(|one| self.cx.arg(one.init)).chain(first).collect();
         self.jump(Block(head as u32), args);
         if let Some(skip) = skip {
             let inside = self.close(Vec::new());

@@ -204,6 +204,7 @@ impl<const V4: bool> Selector<V4> {
         let is_many =
             !cx.in_inner_loop() || cx.held_constants(mcc_kernel::mach::RegClass::Float) >= HELD_CONSTANTS[usize::from(V4)];
         let Type::Data { lane, lanes } = ty else { return cx.constant_reg(ty, bits).into() };
+        // Zeros need no memory.
         if bits == 0 || !is_many {
             return cx.constant_reg(ty, bits).into();
         }
