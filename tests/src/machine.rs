@@ -24,6 +24,22 @@ impl Machine {
         }
     }
 
+    /// The CPUs, as `mcc --cpu` spells them, for which code runs on this machine and is not what another of them gives. What cannot run here
+    /// is left out with a message.
+    pub fn levels(self) -> Vec<&'static str> {
+        match self {
+            Machine::Aarch64 => vec!["armv8-a"],
+            Machine::X86_64 => {
+                let mut levels = vec!["x86-64", "x86-64-v3", "x86-64-v4"];
+                if self.is_host() && !has_512_bits() {
+                    eprintln!("not run: this machine cannot run code for x86-64-v4");
+                    levels.pop();
+                }
+                levels
+            }
+        }
+    }
+
     fn is_host(self) -> bool {
         self == Machine::host()
     }
@@ -42,6 +58,16 @@ impl Machine {
         command.arg("-L").arg(format!("/usr/{}-linux-gnu", self.target())).arg(path);
         command
     }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_512_bits() -> bool {
+    std::arch::is_x86_feature_detected!("avx512f") && std::arch::is_x86_feature_detected!("avx512bw")
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has_512_bits() -> bool {
+    false
 }
 
 /// Runs a command; panics with what it wrote unless it succeeds.
