@@ -1,5 +1,5 @@
-//! The cases from bug reports of other engines pass as their index says: by the interpreter of graphs, and in machine code of both
-//! machines, optimized and with optimization off.
+//! The cases from bug reports of other engines pass as their index says: by the interpreter of graphs, and in machine code of every
+//! level of both machines, optimized and with optimization off.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +16,7 @@ use mcc_support::{Error, Tensor};
 use mcc_tests::compare::{Tolerance, compare_except};
 use mcc_tests::data::{self, Case, Expected};
 use mcc_tests::harness::{Harness, Link, Record};
-use mcc_tests::machine::Machine;
+use mcc_tests::machine::{Level, Machine};
 use mcc_tests::onnx::import_options;
 use tempfile::TempDir;
 
@@ -64,8 +64,8 @@ fn options(case: &Case) -> Result<Options, Vec<Error>> {
     Ok(Options { import, ..Options::new(case.model()) })
 }
 
-fn compiled(case: &Case, target: &str, fuel: Option<u64>, name: String) -> Result<Linked, Vec<Error>> {
-    let options = Options { target: target.into(), fuel, name: Some(name), ..options(case)? };
+fn compiled(case: &Case, level: Level, fuel: Option<u64>, name: String) -> Result<Linked, Vec<Error>> {
+    let options = level.options(Options { fuel, name: Some(name), ..options(case)? });
     let compilation = compile(&options, &mut Silent).map_err(|error| vec![error])?;
     Ok(compilation.linked().clone())
 }
@@ -113,9 +113,10 @@ fn cases_pass_in_graphs() {
 
 #[test]
 fn cases_pass_in_this_process() {
+    let level = *Level::here().last().expect("every machine can run code of its first level");
     for fuel in FUEL {
         let run = |case: &Case| {
-            let linked = compiled(case, "host", fuel, "net".to_string())?;
+            let linked = compiled(case, level, fuel, "net".to_string())?;
             let one = |error: Error| vec![error];
             let mut executable = Executable::load(&linked).map_err(one)?;
             let mut binding = executable.bind(&inputs(case, input_names(&linked))).map_err(one)?;
@@ -123,19 +124,21 @@ fn cases_pass_in_this_process() {
             outputs(&linked, status, executable.outputs(&binding))
         };
         let results = data::cases().into_iter().map(|case| (case.clone(), guarded(|| run(&case))));
-        check(&format!("in this process with fuel {fuel:?}"), results);
+        check(&format!("in this process for {level} with fuel {fuel:?}"), results);
     }
 }
 
-/// All cases in one program, each optimized and not.
+/// All cases in one program, each optimized and not, for every level.
 fn linked_cases_pass(machine: Machine, link: Link) {
     let folder = TempDir::new().expect("a temporary folder");
-    let (mut names, mut objects, mut records, mut builds) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let builds: Vec<(Level, Option<u64>)> =
+        machine.levels().into_iter().flat_map(|level| FUEL.map(|fuel| (level, fuel))).collect();
+    let (mut names, mut objects, mut records, mut built) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (index, case) in data::cases().into_iter().enumerate() {
-        for fuel in FUEL {
-            let name = format!("case{index}_{}", if fuel.is_some() { "plain" } else { "optimized" });
-            let built = guarded(|| compiled(&case, machine.target(), fuel, name.clone()));
-            if let Ok(linked) = &built {
+        for (build, &(level, fuel)) in builds.iter().enumerate() {
+            let name = format!("case{index}_{build}");
+            let linked = guarded(|| compiled(&case, level, fuel, name.clone()));
+            if let Ok(linked) = &linked {
                 let object = folder.path().join(format!("{name}.o"));
                 fs::write(&object, linked.object()).expect("the test's folder can be written");
                 let outputs = linked.model.outputs.iter().map(|port| port.ty.clone()).collect();
@@ -144,23 +147,23 @@ fn linked_cases_pass(machine: Machine, link: Link) {
                 names.push(name);
                 objects.push(object);
             }
-            builds.push((case.clone(), fuel, built));
+            built.push((case.clone(), build, linked));
         }
     }
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let harness = Harness::build(machine, link, &names, &objects, folder.path());
     let mut outcomes = harness.run(&records, 1).unwrap_or_else(|error| panic!("{error}")).into_iter();
-    let mut results = FUEL.map(|_| Vec::new());
-    for (case, fuel, built) in builds {
-        let outcome = built.and_then(|linked| {
+    let mut results = vec![Vec::new(); builds.len()];
+    for (case, build, linked) in built {
+        let outcome = linked.and_then(|linked| {
             let outcome = outcomes.next().expect("one for each record");
             outputs(&linked, outcome.status, outcome.outputs)
         });
-        results[usize::from(fuel.is_none())].push((case, outcome));
+        results[build].push((case, outcome));
     }
-    let [plain, optimized] = results;
-    check(&format!("{machine:?}, not optimized"), plain);
-    check(&format!("{machine:?}, optimized"), optimized);
+    for ((level, fuel), results) in builds.into_iter().zip(results) {
+        check(&format!("for {level} with fuel {fuel:?}"), results);
+    }
 }
 
 #[test]

@@ -19,7 +19,7 @@ use mcc_support::{DType, Tensor, TensorType};
 use mcc_tests::compare::same_bits;
 use mcc_tests::harness::{Harness, Link, Record};
 use mcc_tests::judge::Judge;
-use mcc_tests::machine::Machine;
+use mcc_tests::machine::{Level, Machine};
 use mcc_tests::random_graph::{Config, RandomGraph, random_graph, random_inputs};
 use tempfile::TempDir;
 
@@ -30,8 +30,13 @@ fn seeds() -> std::ops::Range<u64> {
     first.parse().expect("a number")..end.parse().expect("a number")
 }
 
-fn options(target: &str, name: &str) -> Options {
-    Options { target: target.into(), name: Some(name.into()), ..Options::new("random.onnx") }
+fn options(level: Level, name: &str) -> Options {
+    level.options(Options { name: Some(name.into()), ..Options::new("random.onnx") })
+}
+
+/// One of the levels for each seed; a third of those of each level take the decisions that are made.
+fn level_of(seed: u64, levels: &[Level]) -> Level {
+    levels[(seed / 3) as usize % levels.len()]
 }
 
 /// Fusions up to a random one, and on some kernels a random schedule in place of the one that would be chosen.
@@ -148,7 +153,8 @@ fn for_each_seed(check: impl Fn(u64) + std::panic::RefUnwindSafe) {
 
 #[test]
 fn every_level_computes_the_same() {
-    for_each_seed(|seed| every_level_agrees(built(seed), seed));
+    let levels = Level::here();
+    for_each_seed(|seed| every_level_agrees(&built(seed), seed, level_of(seed, &levels)));
 }
 
 /// Windows over elements of 2 and 4 bits that reach beyond the edge: loads that share a byte, of which some are outside.
@@ -163,7 +169,8 @@ fn packed_elements_outside_stand_for_another_value() {
         let inputs = random_inputs(&random.graph, 7);
         let want = interp::run(&random.graph, &inputs).expect("inputs of the graph");
         // A multiple of 3 takes the decisions that are made.
-        every_level_agrees(Built { random, inputs, want }, 3 * seed as u64);
+        let built = Built { random, inputs, want };
+        Level::here().into_iter().for_each(|level| every_level_agrees(&built, 3 * seed as u64, level));
     }
 }
 
@@ -180,37 +187,39 @@ fn reductions_of_different_widths_in_one_kernel() {
     let random = RandomGraph { graph: builder.finish(), exact: vec![false] };
     let inputs = random_inputs(&random.graph, 7);
     let want = interp::run(&random.graph, &inputs).expect("inputs of the graph");
-    every_level_agrees(Built { random, inputs, want }, 0);
+    let built = Built { random, inputs, want };
+    Level::here().into_iter().for_each(|level| every_level_agrees(&built, 0, level));
 }
 
-fn every_level_agrees(built: Built, seed: u64) {
+/// In the interpreters and in machine code of this CPU.
+fn every_level_agrees(built: &Built, seed: u64, level: Level) {
     let Built { random, inputs, want } = built;
-    let judge = Judge::new(&random.graph, &inputs);
-    let compilation = compile(&random.graph, &options("host", "random"), seed);
-    let (loops, status) = loops::interp::run_with_status(&compilation.realized().program, &inputs)
+    let judge = Judge::new(&random.graph, inputs);
+    let compilation = compile(&random.graph, &options(level, "random"), seed);
+    let (loops, status) = loops::interp::run_with_status(&compilation.realized().program, inputs)
         .unwrap_or_else(|error| panic!("seed {seed}: {error}\n{}", random.graph));
-    check("the interpreter of loops", seed, &random, &judge, &loops, &want);
-    let kernels = interpret::run(&compilation, &inputs).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-    check("the interpreter of kernels", seed, &random, &judge, &kernels, &want);
+    check("the interpreter of loops", seed, random, &judge, &loops, want);
+    let kernels = interpret::run(&compilation, inputs).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    check("the interpreter of kernels", seed, random, &judge, &kernels, want);
     let mut executable = Executable::load(compilation.linked()).expect("it was made for this machine");
-    let mut binding = executable.bind(&inputs).expect("inputs of the graph");
-    assert_eq!(executable.run(&mut binding) as u32, status, "seed {seed}: the status");
+    let mut binding = executable.bind(inputs).expect("inputs of the graph");
+    assert_eq!(executable.run(&mut binding) as u32, status, "seed {seed} for {level}: the status");
     for (machine, kernel) in executable.outputs(&binding).iter().zip(&kernels) {
-        same_bits(machine, kernel).unwrap_or_else(|error| panic!("seed {seed}: machine code: {error}\n{}", random.graph));
+        same_bits(machine, kernel)
+            .unwrap_or_else(|error| panic!("seed {seed}: machine code for {level}: {error}\n{}", random.graph));
     }
 }
 
 /// Linked into one program with guarded buffers, which also checks what a call may touch.
-fn linked_programs_compute_the_same(machine: Machine, cpu: Option<&str>, strict: bool) {
+fn linked_programs_compute_the_same(levels: &[Level]) {
     let folder = TempDir::new().expect("a temporary folder");
     let (mut names, mut objects, mut records, mut cases) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for seed in seeds() {
         let Built { random, inputs, want } = built(seed);
         let judge = Judge::new(&random.graph, &inputs);
         let name = format!("random{seed}");
-        let target = if strict { "aarch64-none" } else { machine.target() };
-        let options = Options { cpu: cpu.map(Into::into), ..options(target, &name) };
-        let compilation = compile(&random.graph, &options, seed);
+        let level = level_of(seed, levels);
+        let compilation = compile(&random.graph, &options(level, &name), seed);
         let object = folder.path().join(format!("{name}.o"));
         fs::write(&object, compilation.linked().object()).expect("the test's folder can be written");
         let outputs: Vec<TensorType> = want.iter().map(|tensor| tensor.ty().clone()).collect();
@@ -219,48 +228,50 @@ fn linked_programs_compute_the_same(machine: Machine, cpu: Option<&str>, strict:
         objects.push(object);
         let (_, status) = loops::interp::run_with_status(compilation.program(), &records.last().expect("pushed above").inputs)
             .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-        cases.push((seed, random, judge, want, status));
+        cases.push((seed, level, random, judge, want, status));
     }
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let harness = Harness::build(machine, Link::Static, &names, &objects, folder.path());
+    let harness = Harness::build(levels[0].machine, Link::Static, &names, &objects, folder.path());
     let outcomes = harness.run(&records, 1).unwrap_or_else(|error| panic!("{error}"));
-    for ((seed, random, judge, want, status), outcome) in cases.iter().zip(outcomes) {
-        assert_eq!(outcome.status as u32, *status, "seed {seed}: the status");
-        check(machine.target(), *seed, random, judge, &outcome.outputs, want);
+    for ((seed, level, random, judge, want, status), outcome) in cases.iter().zip(outcomes) {
+        assert_eq!(outcome.status as u32, *status, "seed {seed} for {level}: the status");
+        check(&level.to_string(), *seed, random, judge, &outcome.outputs, want);
     }
 }
 
 #[test]
 fn linked_programs_compute_the_same_on_x86_64() {
-    let levels = Machine::X86_64.levels();
-    // The middle one is compared level by level in this process.
-    linked_programs_compute_the_same(Machine::X86_64, levels.first().copied(), false);
-    if let [_, _, highest] = levels[..] {
-        linked_programs_compute_the_same(Machine::X86_64, Some(highest), false);
-    }
+    let mut levels = Machine::X86_64.levels();
+    // Other ones than in this process.
+    levels.rotate_left(1);
+    linked_programs_compute_the_same(&levels);
 }
 
 #[test]
 fn linked_programs_compute_the_same_on_aarch64() {
-    linked_programs_compute_the_same(Machine::Aarch64, None, false);
+    let levels = Machine::Aarch64.levels();
+    linked_programs_compute_the_same(&levels.into_iter().filter(|level| !level.bare).collect::<Vec<_>>());
 }
 
 #[test]
 fn linked_programs_compute_the_same_with_aligned_accesses_only() {
-    linked_programs_compute_the_same(Machine::Aarch64, None, true);
+    let levels = Machine::Aarch64.levels();
+    linked_programs_compute_the_same(&levels.into_iter().filter(|level| level.bare).collect::<Vec<_>>());
 }
 
 /// A value too large to be folded, all of whose elements are the same, is reduced without a load.
 #[test]
 fn reductions_of_one_repeated_value_compute_the_same() {
-    for kind in [ReduceFn::Sum, ReduceFn::Prod, ReduceFn::Max, ReduceFn::Min] {
+    let levels = Level::here();
+    for (at, kind) in [ReduceFn::Sum, ReduceFn::Prod, ReduceFn::Max, ReduceFn::Min].into_iter().enumerate() {
         let builder = Builder::new("repeated");
         let wire = builder.scalar(DType::F32, -1.0).broadcast([(1 << 20) + 1]).reduce(kind, &[0]);
         builder.output("y", wire);
         builder.check().expect("a reduction");
         let graph = builder.finish();
         let want = interp::run(&graph, &[]).expect("a graph without inputs");
-        let compilation = compile_graph(graph, &options("host", "repeated"), &mut Silent).expect("it compiles");
+        let compilation =
+            compile_graph(graph, &options(levels[at % levels.len()], "repeated"), &mut Silent).expect("it compiles");
         let mut executable = Executable::load(compilation.linked()).expect("it was made for this machine");
         let mut binding = executable.bind(&[]).expect("no inputs");
         assert_eq!(executable.run(&mut binding), 0);

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
-use std::{fs, panic};
+use std::{fs, iter, panic};
 
 use mcc::driver::{Options, Silent, compile, compile_graph};
 use mcc::graph::{self, Builder, Extent, Graph, ReduceFn, interp};
@@ -18,7 +18,7 @@ use mcc_support::{DType, Error, Tensor, TensorType};
 use mcc_tests::compare::{compare, relative_error};
 use mcc_tests::data::{self, OnnxTest, OnnxTestSet};
 use mcc_tests::harness::{Harness, Link, Record};
-use mcc_tests::machine::Machine;
+use mcc_tests::machine::{Level, Machine};
 use mcc_tests::onnx::{TOLERANCE, import_options, set_inputs, symbol, symbolic, tolerance};
 use tempfile::TempDir;
 
@@ -62,14 +62,14 @@ fn symbols(model: &Model) -> BTreeSet<String> {
     dims.filter_map(|dim| if let mcc::onnx::DeclaredDim::Symbol(name) = dim { Some(name) } else { None }).collect()
 }
 
-/// Runs in the interpreter of graphs, or in machine code.
-fn run(graph: &Graph, inputs: &[Tensor], machine: bool) -> Result<Vec<Tensor>, Failure> {
+/// Runs in the interpreter of graphs, or in machine code of a level.
+fn run(graph: &Graph, inputs: &[Tensor], level: Option<Level>) -> Result<Vec<Tensor>, Failure> {
     let wrong = |error: Error| Failure::Wrong(error.to_string());
-    if !machine {
+    let Some(level) = level else {
         let outputs = interp::run(graph, &graph.expand(inputs).map_err(wrong)?).map_err(wrong)?;
         return graph.contract(inputs, outputs).map_err(Failure::Outgrown);
-    }
-    let options = Options { name: Some("node".into()), ..Options::new("node.onnx") };
+    };
+    let options = level.options(Options { name: Some("node".into()), ..Options::new("node.onnx") });
     let compilation = compile_graph(graph.clone(), &options, &mut Silent).map_err(wrong)?;
     let mut executable = Executable::load(compilation.linked()).map_err(wrong)?;
     let mut binding = executable.bind(inputs).map_err(wrong)?;
@@ -92,13 +92,13 @@ fn judge(test: &OnnxTest, set: &OnnxTestSet, outputs: &[Tensor]) -> Result<(), F
 }
 
 /// Whether it was compiled.
-fn variant(test: &OnnxTest, model: &Model, extents: &BTreeSet<usize>, machine: bool) -> Result<bool, Failure> {
+fn variant(test: &OnnxTest, model: &Model, extents: &BTreeSet<usize>, level: Option<Level>) -> Result<bool, Failure> {
     let flat = flatten(model).map_err(Failure::Refused)?;
     for set in &test.sets {
         let inputs = set_inputs(&flat, set).map_err(Failure::Refused)?;
         let Some(graph) = graph_of(model, &inputs, extents)? else { return Ok(false) };
         let values: Vec<Tensor> = graph.tensor_inputs().iter().map(|(name, _)| inputs[name].clone()).collect();
-        judge(test, set, &run(&graph, &values, machine)?)?;
+        judge(test, set, &run(&graph, &values, level)?)?;
     }
     Ok(!test.sets.is_empty())
 }
@@ -117,14 +117,17 @@ fn variants(test: &OnnxTest, model: &Model) -> Vec<BTreeSet<usize>> {
 
 /// In the interpreter of graphs, and some of them also in machine code.
 fn node_tests() {
+    let levels = Level::here();
     let (mut compiled, mut wrong) = (0, String::new());
     let mut refused: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (at, test) in data::node_tests().into_iter().enumerate() {
         let Ok(model) = Model::open(&test.model) else { continue };
         for extents in variants(&test, &model) {
-            let levels: &[bool] = if at % COMPILED_EACH == 0 { &[false, true] } else { &[false] };
-            let outcome =
-                panic::catch_unwind(|| levels.iter().try_fold(true, |_, &machine| variant(&test, &model, &extents, machine)));
+            let compiled_for = (at % COMPILED_EACH == 0).then(|| levels[at / COMPILED_EACH % levels.len()]);
+            let outcome = panic::catch_unwind(|| {
+                let in_graphs = variant(&test, &model, &extents, None)?;
+                compiled_for.map_or(Ok(in_graphs), |level| variant(&test, &model, &extents, Some(level)))
+            });
             match outcome.unwrap_or_else(|_| Err(Failure::Wrong("panicked".into()))) {
                 Ok(ran) => compiled += usize::from(ran),
                 Err(Failure::Wrong(reason)) => writeln!(wrong, "{} {extents:?}: {reason}", test.name).expect("text grows"),
@@ -160,7 +163,7 @@ fn product() -> Graph {
     builder.finish()
 }
 
-/// In a C program that shows what a run may touch, and on both machines.
+/// In a C program that shows what a run may touch, for every level of both machines.
 #[test]
 fn a_run_touches_what_exists_and_refuses_what_does_not_fit() {
     let graph = product();
@@ -177,14 +180,14 @@ fn a_run_touches_what_exists_and_refuses_what_does_not_fit() {
         fit.push(fits);
         records.push(Record { model: 0, dims: dims.to_vec(), inputs, outputs, count_count: 1 });
     }
-    for machine in Machine::ALL {
+    for level in Machine::ALL.into_iter().flat_map(Machine::levels) {
         let folder = TempDir::new().expect("a temporary folder");
-        let options = Options { target: machine.target().into(), name: Some("product".into()), ..Options::new("product.onnx") };
+        let options = level.options(Options { name: Some("product".into()), ..Options::new("product.onnx") });
         let compilation = compile_graph(graph.clone(), &options, &mut Silent).expect("a graph");
         let object = folder.path().join("product.o");
         fs::write(&object, compilation.linked().object()).expect("the test's folder can be written");
-        let harness = Harness::build(machine, Link::Static, &["product"], &[object], folder.path());
-        let outcomes = harness.run(&records, 2).unwrap_or_else(|error| panic!("{machine:?}: {error}"));
+        let harness = Harness::build(level.machine, Link::Static, &["product"], &[object], folder.path());
+        let outcomes = harness.run(&records, 2).unwrap_or_else(|error| panic!("{level}: {error}"));
         for ((record, fits), outcome) in records.iter().zip(&fit).zip(outcomes) {
             let values = graph.expand(&record.inputs);
             if !fits {
@@ -198,7 +201,7 @@ fn a_run_touches_what_exists_and_refuses_what_does_not_fit() {
             let want = graph.contract(&record.inputs, values).expect("extents within their bounds");
             assert_eq!(outcome.outputs.len(), want.len());
             for (got, want) in outcome.outputs.iter().zip(&want) {
-                compare(got, want, TOLERANCE).unwrap_or_else(|error| panic!("{:?}: {error}", record.dims));
+                compare(got, want, TOLERANCE).unwrap_or_else(|error| panic!("{:?} for {level}: {error}", record.dims));
             }
         }
     }
@@ -252,7 +255,7 @@ fn a_language_model_takes_sentences_of_any_length() {
 }
 
 /// The node test with inputs that determine shapes left as inputs, whose elements are at most a little more than those of the test.
-fn stated(test: &OnnxTest, model: &Model) -> Result<bool, Failure> {
+fn stated(test: &OnnxTest, model: &Model, levels: &[Level]) -> Result<bool, Failure> {
     let flat = flatten(model).map_err(Failure::Refused)?;
     let mut ran = false;
     for set in &test.sets {
@@ -273,8 +276,8 @@ fn stated(test: &OnnxTest, model: &Model) -> Result<bool, Failure> {
         }
         ran = true;
         let values: Vec<Tensor> = graph.tensor_inputs().iter().map(|(name, _)| inputs[name].clone()).collect();
-        for machine in [false, true] {
-            judge(test, set, &run(&graph, &values, machine)?)?;
+        for level in iter::once(None).chain(levels.iter().copied().map(Some)) {
+            judge(test, set, &run(&graph, &values, level)?)?;
         }
     }
     Ok(ran)
@@ -282,10 +285,11 @@ fn stated(test: &OnnxTest, model: &Model) -> Result<bool, Failure> {
 
 #[test]
 fn node_tests_mean_the_same_with_bounds_of_what_determines_shapes() {
+    let levels = Level::here();
     let (mut ran, mut outgrown, mut wrong) = (0, Vec::new(), String::new());
     for test in data::node_tests() {
         let Ok(model) = Model::open(&test.model) else { continue };
-        match panic::catch_unwind(|| stated(&test, &model)).unwrap_or_else(|_| Err(Failure::Wrong("panicked".into()))) {
+        match panic::catch_unwind(|| stated(&test, &model, &levels)).unwrap_or_else(|_| Err(Failure::Wrong("panicked".into()))) {
             Ok(did) => {
                 ran += usize::from(did);
                 if did {

@@ -1,11 +1,14 @@
 //! Random graphs whose extents a run is told, against the same graphs of fixed extents; what does not exist holds NaN and -1.
 
+use std::iter;
+
 use mcc::driver::{Options, Silent, compile_graph};
 use mcc::graph::{Builder, Extent, Graph, Op, ReduceFn, UnaryFn, Window, Wire, interp};
 use mcc::tools::exec::Executable;
 use mcc_support::random::Random;
 use mcc_support::{DType, Tensor};
 use mcc_tests::compare::{Tolerance, compare};
+use mcc_tests::machine::Level;
 
 const TOLERANCE: Tolerance = Tolerance { relative: 1e-4, absolute: 1e-4 };
 /// Graphs in the interpreter, and of those in machine code.
@@ -104,12 +107,13 @@ fn step<'b>(builder: &'b Builder, random: &mut Random, x: Wire<'b>) -> Wire<'b> 
     }
 }
 
-fn runs(graph: &Graph, inputs: &[Tensor], machine: bool) -> Vec<Tensor> {
-    if !machine {
+/// In the interpreter of graphs, or in machine code of a level.
+fn runs(graph: &Graph, inputs: &[Tensor], level: Option<Level>) -> Vec<Tensor> {
+    let Some(level) = level else {
         let outputs = interp::run(graph, &graph.expand(inputs).expect("inputs of the graph")).expect("inputs of the graph");
         return graph.contract(inputs, outputs).expect("extents in their bounds");
-    }
-    let options = Options { name: Some("random".into()), ..Options::new("random.onnx") };
+    };
+    let options = level.options(Options { name: Some("random".into()), ..Options::new("random.onnx") });
     let compilation = compile_graph(graph.clone(), &options, &mut Silent).expect("a graph");
     let mut executable = Executable::load(compilation.linked()).expect("it was made for this machine");
     let mut binding = executable.bind(inputs).expect("inputs of the graph");
@@ -120,18 +124,17 @@ fn runs(graph: &Graph, inputs: &[Tensor], machine: bool) -> Vec<Tensor> {
 #[test]
 fn extents_of_a_run_mean_the_same_as_fixed_ones() {
     let (mut compared, mut sizes) = (0, Random::new(1));
+    let levels = Level::here();
     for seed in 0..GRAPHS {
         let choices = Choices { seed, most: [1 + sizes.below(7), 1 + sizes.below(9)] };
         let extents = choices.most.map(|most| 1 + sizes.below(most));
         let (Some(bounded), Some(fixed)) = (graph(&choices, None), graph(&choices, Some(extents))) else { continue };
         let inputs: Vec<Tensor> = fixed.inputs.iter().map(|&(_, value)| sizes.tensor(fixed.ty(value))).collect();
         let want = interp::run(&fixed, &inputs).expect("inputs of the graph");
-        for machine in [false, true] {
-            if machine && seed % COMPILED_EACH != 0 {
-                continue;
-            }
-            for (got, want) in runs(&bounded, &inputs, machine).iter().zip(&want) {
-                let told = || format!("seed {seed}, extents {extents:?} of {:?}, machine {machine}", choices.most);
+        let compiled_for: &[Level] = if seed % COMPILED_EACH == 0 { &levels } else { &[] };
+        for level in iter::once(None).chain(compiled_for.iter().copied().map(Some)) {
+            for (got, want) in runs(&bounded, &inputs, level).iter().zip(&want) {
+                let told = || format!("seed {seed}, extents {extents:?} of {:?}, {level:?}", choices.most);
                 compare(got, want, TOLERANCE).unwrap_or_else(|error| panic!("{}: {error}\n{bounded}", told()));
             }
         }

@@ -1,18 +1,21 @@
-//! The ONNX backend tests in machine code of this machine, against committed lists of what becomes of each.
+//! The ONNX backend tests in machine code of every level of this machine, against committed lists of what becomes of each.
 //!
 //! `onnx/status.txt` has a line for each node test, `onnx/others.txt` for each other: `pass`, with what was bound by `--constant` and whether no kernel was left to run, or
 //! `fail` with the reason. `MCC_BLESS=1` writes it anew; a test that is worse than the list fails.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
 use std::panic;
 use std::path::Path;
 
-use mcc::driver::{Options, Silent, compile};
-use mcc::onnx::{Model, flatten};
+use mcc::driver::{Compilation, Options, Silent, compile};
+use mcc::onnx::{FlatGraph, Model, flatten};
 use mcc::tools::exec::Executable;
+use mcc_support::Tensor;
 use mcc_tests::compare::compare;
-use mcc_tests::data::{self, OnnxTest};
+use mcc_tests::data::{self, OnnxTest, OnnxTestSet};
+use mcc_tests::machine::Level;
 use mcc_tests::onnx::{Random, import_options, set_inputs, tolerance};
 
 /// What a test that passes needed.
@@ -25,17 +28,19 @@ struct Passed {
     kernels: usize,
 }
 
-fn run(test: &OnnxTest) -> Result<Passed, String> {
-    let model = Model::open(&test.model).map_err(|error| error.to_string())?;
-    let flat = flatten(&model).map_err(|error| error.to_string())?;
-    let mut passed = Passed::default();
-    for set in &test.sets {
-        let inputs = set_inputs(&flat, set).map_err(|error| error.to_string())?;
-        let (import, bound) = import_options(&model, &inputs).map_err(|error| error.to_string())?;
-        let options = Options { name: Some("node".into()), import, ..Options::new(&test.model) };
-        let compilation = compile(&options, &mut Silent).map_err(|error| error.to_string())?;
+/// One set of a test, read.
+struct Set<'a> {
+    test: &'a OnnxTest,
+    flat: &'a FlatGraph<'a>,
+    inputs: BTreeMap<String, Tensor>,
+    wanted: Result<Vec<Tensor>, String>,
+}
+
+impl Set<'_> {
+    /// Runs what it was compiled to.
+    fn check(&self, compilation: &Compilation) -> Result<(), String> {
         let graph = compilation.graph();
-        let values: Vec<_> = graph.tensor_inputs().iter().map(|(name, _)| inputs[name].clone()).collect();
+        let values: Vec<_> = graph.tensor_inputs().iter().map(|(name, _)| self.inputs[name].clone()).collect();
         let mut executable = Executable::load(compilation.linked()).map_err(|error| error.to_string())?;
         let mut binding = executable.bind(&values).map_err(|error| error.to_string())?;
         let status = executable.run(&mut binding);
@@ -43,27 +48,47 @@ fn run(test: &OnnxTest) -> Result<Passed, String> {
             return Err(format!("the run returned {status}"));
         }
         let outputs = executable.outputs(&binding);
-        let wanted: Result<Vec<_>, _> = set.outputs.iter().map(|path| data::node_test_tensor(path)).collect();
-        let wanted = wanted.map_err(|error| error.to_string())?;
-        if let Some(random) = Random::of(&test.name) {
-            let inputs: Vec<_> = flat.inputs.iter().map(|input| inputs[&input.name].clone()).collect();
-            random.check(&inputs, &outputs, &wanted)?;
-        } else {
-            if outputs.len() != wanted.len() {
-                return Err(format!("{} outputs, wanted {}", outputs.len(), wanted.len()));
-            }
-            for ((output, want), (name, _)) in outputs.iter().zip(&wanted).zip(graph.tensor_outputs()) {
-                compare(output, want, tolerance(&test.name)).map_err(|difference| format!("output '{name}' {difference}"))?;
-            }
+        let wanted = self.wanted.as_ref().map_err(Clone::clone)?;
+        if let Some(random) = Random::of(&self.test.name) {
+            let inputs: Vec<_> = self.flat.inputs.iter().map(|input| self.inputs[&input.name].clone()).collect();
+            return random.check(&inputs, &outputs, wanted);
         }
-        passed = Passed { bound, free: values.len(), kernels: compilation.kernels().len() };
+        if outputs.len() != wanted.len() {
+            return Err(format!("{} outputs, wanted {}", outputs.len(), wanted.len()));
+        }
+        for ((output, want), (name, _)) in outputs.iter().zip(wanted).zip(graph.tensor_outputs()) {
+            compare(output, want, tolerance(&self.test.name)).map_err(|difference| format!("output '{name}' {difference}"))?;
+        }
+        Ok(())
+    }
+}
+
+fn wanted(set: &OnnxTestSet) -> Result<Vec<Tensor>, String> {
+    set.outputs.iter().map(|path| data::node_test_tensor(path).map_err(|error| error.to_string())).collect()
+}
+
+fn run(test: &OnnxTest, levels: &[Level]) -> Result<Passed, String> {
+    let model = Model::open(&test.model).map_err(|error| error.to_string())?;
+    let flat = flatten(&model).map_err(|error| error.to_string())?;
+    let mut passed = Passed::default();
+    for set in &test.sets {
+        let inputs = set_inputs(&flat, set).map_err(|error| error.to_string())?;
+        let (import, bound) = import_options(&model, &inputs).map_err(|error| error.to_string())?;
+        let options = Options { name: Some("node".into()), import, ..Options::new(&test.model) };
+        let set = Set { test, flat: &flat, inputs, wanted: wanted(set) };
+        for level in levels {
+            let compilation = compile(&level.options(options.clone()), &mut Silent).map_err(|error| error.to_string())?;
+            set.check(&compilation).map_err(|error| format!("{level}: {error}"))?;
+            let free = compilation.graph().tensor_inputs().len();
+            passed = Passed { bound: bound.clone(), free, kernels: compilation.kernels().len() };
+        }
     }
     Ok(passed)
 }
 
 /// One line of the list.
-fn status(test: &OnnxTest) -> String {
-    match panic::catch_unwind(|| run(test)).unwrap_or_else(|_| Err("a fault of mcc".into())) {
+fn status(test: &OnnxTest, levels: &[Level]) -> String {
+    match panic::catch_unwind(|| run(test, levels)).unwrap_or_else(|_| Err("a fault of mcc".into())) {
         Ok(passed) => {
             let mut line = format!("{} pass", test.name);
             if !passed.bound.is_empty() {
@@ -83,7 +108,8 @@ fn status(test: &OnnxTest) -> String {
 
 /// Runs the tests, and compares what becomes of them with the list in this file.
 fn compare_with_list(file: &str, tests: &[OnnxTest]) {
-    let lines: Vec<String> = tests.iter().map(status).collect();
+    let levels = Level::here();
+    let lines: Vec<String> = tests.iter().map(|test| status(test, &levels)).collect();
     let count = |what: &str| lines.iter().filter(|line| line.contains(what)).count();
     let (passed, bound, random, none) = (count(" pass"), count(", bound "), count(", random: "), count(", no kernel"));
     println!(

@@ -1,4 +1,5 @@
-//! The ONNX node tests that pass on this machine pass on aarch64, too: linked into programs that run under an emulator.
+//! The ONNX node tests that pass on this machine pass on aarch64, too, at its levels in turn: linked into programs that run
+//! under an emulator.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +12,7 @@ use mcc_support::{Tensor, TensorType, ensure};
 use mcc_tests::compare::compare;
 use mcc_tests::data::{self, OnnxTest};
 use mcc_tests::harness::{Harness, Link, Outcome, Record};
-use mcc_tests::machine::Machine;
+use mcc_tests::machine::{Level, Machine};
 use mcc_tests::onnx::{PASSING, Random, import_options, set_inputs, tolerance};
 use tempfile::TempDir;
 
@@ -28,15 +29,14 @@ struct Built {
     wanted: Vec<Tensor>,
 }
 
-fn build(test: &OnnxTest, set: usize, name: &str) -> mcc_support::Result<Built> {
+fn build(test: &OnnxTest, set: usize, name: &str, level: Level) -> mcc_support::Result<Built> {
     let model = Model::open(&test.model)?;
     let flat = flatten(&model)?;
     let set = &test.sets[set];
     let given = set_inputs(&flat, set)?;
     let (import, _) = import_options(&model, &given)?;
-    let target = Machine::Aarch64.target().into();
-    let options = Options { target, name: Some(name.into()), import, ..Options::new(&test.model) };
-    let compilation = compile(&options, &mut Silent)?;
+    let options = Options { name: Some(name.into()), import, ..Options::new(&test.model) };
+    let compilation = compile(&level.options(options), &mut Silent)?;
     let wanted: Vec<Tensor> = set.outputs.iter().map(|path| data::node_test_tensor(path)).collect::<Result<_, _>>()?;
     let graph = compilation.graph();
     // The harness only knows the outputs' sizes.
@@ -72,6 +72,34 @@ fn passing(line: &str) -> Option<&str> {
     (rest == "pass" || rest.starts_with("pass,")).then_some(test)
 }
 
+/// Runs these sets in one program, each for one of the levels; the names of those that were run.
+fn run(sets: &[(&OnnxTest, usize)], levels: &[Level], wrong: &mut Vec<String>) -> BTreeSet<String> {
+    let folder = TempDir::new().expect("a temporary folder");
+    let (mut names, mut objects, mut built) = (Vec::new(), Vec::new(), Vec::new());
+    for (index, &(test, set)) in sets.iter().enumerate() {
+        let (name, level) = (format!("node{index}"), levels[index % levels.len()]);
+        match build(test, set, &name, level) {
+            Ok(mut one) => {
+                let object = folder.path().join(format!("{name}.o"));
+                fs::write(&object, one.linked.object()).expect("the test's folder can be written");
+                one.record.model = names.len();
+                names.push(name);
+                objects.push(object);
+                built.push((one, level));
+            }
+            Err(error) => wrong.push(format!("{} for {level}: {error}", test.name)),
+        }
+    }
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let harness = Harness::build(Machine::Aarch64, Link::Static, &names, &objects, folder.path());
+    let records: Vec<Record> = built.iter().map(|(one, _)| one.record.clone()).collect();
+    let outcomes = harness.run(&records, 1).unwrap_or_else(|error| panic!("{error}"));
+    for ((one, level), outcome) in built.iter().zip(&outcomes) {
+        wrong.extend(judge(one, outcome).err().map(|why| format!("{} for {level}: {why}", one.test)));
+    }
+    built.into_iter().map(|(one, _)| one.test).collect()
+}
+
 #[test]
 fn node_tests_pass_on_aarch64() {
     let listed =
@@ -81,32 +109,8 @@ fn node_tests_pass_on_aarch64() {
     let tests: Vec<OnnxTest> = data::node_tests().into_iter().filter(|test| passing.contains(&*test.name)).collect();
     let sets: Vec<(&OnnxTest, usize)> = tests.iter().flat_map(|test| (0..test.sets.len()).map(move |set| (test, set))).collect();
     let (mut ran, mut wrong) = (BTreeSet::new(), Vec::new());
-    for (number, chunk) in sets.chunks(CHUNK).enumerate() {
-        let folder = TempDir::new().expect("a temporary folder");
-        let (mut names, mut objects, mut built) = (Vec::new(), Vec::new(), Vec::new());
-        for (index, &(test, set)) in chunk.iter().enumerate() {
-            let name = format!("node{number}_{index}");
-            match build(test, set, &name) {
-                Ok(mut one) => {
-                    let object = folder.path().join(format!("{name}.o"));
-                    fs::write(&object, one.linked.object()).expect("the test's folder can be written");
-                    one.record.model = names.len();
-                    names.push(name);
-                    objects.push(object);
-                    built.push(one);
-                }
-                Err(error) => wrong.push(format!("{}: {error}", test.name)),
-            }
-        }
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let harness = Harness::build(Machine::Aarch64, Link::Static, &names, &objects, folder.path());
-        let records: Vec<Record> = built.iter().map(|one| one.record.clone()).collect();
-        let outcomes = harness.run(&records, 1).unwrap_or_else(|error| panic!("{error}"));
-        for (one, outcome) in built.iter().zip(&outcomes) {
-            ran.insert(one.test.clone());
-            wrong.extend(judge(one, outcome).err().map(|why| format!("{}: {why}", one.test)));
-        }
-    }
+    let levels = Machine::Aarch64.levels();
+    sets.chunks(CHUNK).for_each(|chunk| ran.extend(run(chunk, &levels, &mut wrong)));
     println!("{} sets of {} tests", sets.len(), tests.len());
     assert!(wrong.is_empty(), "{} are wrong:\n{}", wrong.len(), wrong.join("\n"));
     assert!(ran.iter().map(String::as_str).eq(passing), "every test that is listed was run");

@@ -1,5 +1,5 @@
-//! Operators of other domains than the standard's own, and forms of those that its tests leave out, in machine code of this machine, against ONNX Runtime: the cases of
-//! `tools/operators.py`.
+//! Operators of other domains than the standard's own, and forms of those that its tests leave out, in machine code of every level
+//! of this machine, against ONNX Runtime: the cases of `tools/operators.py`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic;
@@ -14,6 +14,7 @@ use mcc::tools::exec::Executable;
 use mcc_support::Tensor;
 use mcc_tests::compare::{Tolerance, compare, relative_error};
 use mcc_tests::data::{self, OperatorCase};
+use mcc_tests::machine::Level;
 use mcc_tests::onnx::{symbol, symbolic};
 
 /// Cases are judged by so many at once.
@@ -31,9 +32,9 @@ fn agrees(case: &OperatorCase, got: &Tensor, want: &Tensor) -> Result<(), String
     if error <= case.tolerance { Ok(()) } else { Err(format!("differs by {error:.1e} of the largest")) }
 }
 
-fn judge(case: &OperatorCase) -> Result<(), String> {
+fn judge(case: &OperatorCase, level: Level) -> Result<(), String> {
     let example = case.example();
-    let options = Options { name: Some("case".into()), ..Options::new(case.model()) };
+    let options = level.options(Options { name: Some("case".into()), ..Options::new(case.model()) });
     let compilation = compile(&options, &mut Silent).map_err(|error| error.to_string())?;
     let graph = compilation.graph();
     let inputs: Vec<_> = graph.inputs.iter().map(|(name, _)| example.inputs[name].clone()).collect();
@@ -111,17 +112,21 @@ fn dimensions_may_be_known_only_at_run_time() {
 fn operators_agree_with_onnx_runtime() {
     let cases = data::operator_cases();
     assert_eq!(cases.len(), CASES, "cases that `tools/operators.py` recorded");
+    let levels = Level::here();
     let outcome = |case: &OperatorCase| {
-        let judged = panic::catch_unwind(|| judge(case)).unwrap_or_else(|_| Err("a fault of mcc".into()));
-        judged.err().map(|error| format!("{}: {error}", case.name))
+        let of = |&level: &Level| {
+            let judged = panic::catch_unwind(|| judge(case, level)).unwrap_or_else(|_| Err("a fault of mcc".into()));
+            judged.err().map(|error| format!("{} for {level}: {error}", case.name))
+        };
+        levels.iter().filter_map(of).collect::<Vec<_>>()
     };
     let wrong: Vec<String> = thread::scope(|scope| {
         let workers: Vec<_> = cases
             .chunks(cases.len().div_ceil(WORKERS))
-            .map(|cases| scope.spawn(|| cases.iter().filter_map(outcome).collect::<Vec<_>>()))
+            .map(|cases| scope.spawn(|| cases.iter().flat_map(outcome).collect::<Vec<_>>()))
             .collect();
         workers.into_iter().flat_map(|worker| worker.join().expect("faults are caught")).collect()
     });
-    println!("{} of {} agree", cases.len() - wrong.len(), cases.len());
+    println!("{} of {} agree", levels.len() * cases.len() - wrong.len(), levels.len() * cases.len());
     assert!(wrong.is_empty(), "these are wrong:\n{}", wrong.join("\n"));
 }

@@ -17,7 +17,7 @@ use mcc_support::tensor::Number;
 use mcc_support::{DType, Tensor, TensorType};
 use mcc_tests::compare::relative_error;
 use mcc_tests::harness::{Harness, Link, Record};
-use mcc_tests::machine::Machine;
+use mcc_tests::machine::{Level, Machine};
 use prost::Message;
 use tempfile::TempDir;
 
@@ -94,18 +94,18 @@ fn model() -> Vec<u8> {
 /// Extents of n, h and w.
 type Set = [usize; 3];
 
-fn options(folder: &Path, target: &str, sets: &[Set]) -> Options {
+fn options(folder: &Path, level: Level, sets: &[Set]) -> Options {
     let path = folder.join("net.onnx");
     fs::write(&path, model()).expect("the test's folder can be written");
     let dims = |set: &Set| ["n", "h", "w"].map(String::from).into_iter().zip(*set).collect::<BTreeMap<_, _>>();
-    let mut options = Options { target: target.into(), name: Some("net".into()), ..Options::new(path) };
+    let mut options = level.options(Options { name: Some("net".into()), ..Options::new(path) });
     options.import.dims = dims(&sets[0]);
     options.further_shapes = sets[1..].iter().map(|set| ShapeSet { dims: dims(set), ..ShapeSet::default() }).collect();
     options
 }
 
-fn built(folder: &Path, target: &str, sets: &[Set]) -> Compilation {
-    compile(&options(folder, target, sets), &mut Silent).unwrap_or_else(|error| panic!("{error}"))
+fn built(folder: &Path, level: Level, sets: &[Set]) -> Compilation {
+    compile(&options(folder, level, sets), &mut Silent).unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn input([n, h, w]: Set) -> Tensor {
@@ -129,8 +129,12 @@ fn close(set: Set, got: &[Tensor], want: &[Tensor]) {
 
 #[test]
 fn the_set_that_fits_runs() {
+    Level::here().into_iter().for_each(the_set_that_fits_runs_for);
+}
+
+fn the_set_that_fits_runs_for(level: Level) {
     let folder = TempDir::new().expect("a temporary folder");
-    let compilation = built(folder.path(), "host", &SETS);
+    let compilation = built(folder.path(), level, &SETS);
     let model = &compilation.linked().model;
     let names = |symbols: &[mcc::emit::Symbol]| symbols.iter().map(|symbol| symbol.name.clone()).collect::<Vec<_>>();
     assert_eq!(
@@ -153,8 +157,9 @@ fn the_set_that_fits_runs() {
 #[test]
 fn sets_share_weights_and_kernels() {
     let folder = TempDir::new().expect("a temporary folder");
-    let all = built(folder.path(), "x86_64", &SETS);
-    let weights = |sets: &[Set]| built(folder.path(), "x86_64", sets).linked().model.weights.clone();
+    let level = Level { machine: Machine::X86_64, cpu: "x86-64-v3", bare: false };
+    let all = built(folder.path(), level, &SETS);
+    let weights = |sets: &[Set]| built(folder.path(), level, sets).linked().model.weights.clone();
     let (smallest, largest) = (weights(&SETS[..1]), weights(&SETS[3..]));
     assert_ne!(smallest, largest);
     assert_eq!(all.linked().model.weights, largest);
@@ -163,9 +168,9 @@ fn sets_share_weights_and_kernels() {
     assert!(functions < kernels, "{functions} functions for {kernels} kernels");
 }
 
-fn linked_sets_run(machine: Machine, link: Link) {
+fn linked_sets_run(level: Level, link: Link) {
     let folder = TempDir::new().expect("a temporary folder");
-    let compilation = built(folder.path(), machine.target(), &SETS);
+    let compilation = built(folder.path(), level, &SETS);
     let object = folder.path().join("net.o");
     fs::write(&object, compilation.linked().object()).expect("the test's folder can be written");
     let mut records = Vec::new();
@@ -185,7 +190,7 @@ fn linked_sets_run(machine: Machine, link: Link) {
         outputs: Vec::new(),
         count_count: 2,
     });
-    let harness = Harness::build(machine, link, &["net"], &[object], folder.path());
+    let harness = Harness::build(level.machine, link, &["net"], &[object], folder.path());
     let outcomes = harness.run(&records, 2).unwrap_or_else(|error| panic!("{error}"));
     for ((outcome, want), set) in outcomes.iter().zip(&want).zip(SETS) {
         assert_eq!(outcome.status, 0);
@@ -197,10 +202,10 @@ fn linked_sets_run(machine: Machine, link: Link) {
 
 #[test]
 fn linked_sets_run_on_x86_64() {
-    linked_sets_run(Machine::X86_64, Link::Pie);
+    Machine::X86_64.levels().into_iter().for_each(|level| linked_sets_run(level, Link::Pie));
 }
 
 #[test]
 fn linked_sets_run_on_aarch64() {
-    linked_sets_run(Machine::Aarch64, Link::Static);
+    Machine::Aarch64.levels().into_iter().for_each(|level| linked_sets_run(level, Link::Static));
 }

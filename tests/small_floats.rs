@@ -12,7 +12,7 @@ use mcc::tools::interpret;
 use mcc_support::{Tensor, TensorType};
 use mcc_tests::data;
 use mcc_tests::harness::{Harness, Link, Record};
-use mcc_tests::machine::Machine;
+use mcc_tests::machine::{Level, Machine};
 use tempfile::TempDir;
 
 struct Casts {
@@ -21,10 +21,10 @@ struct Casts {
     want: Vec<(String, Tensor)>,
 }
 
-fn casts(target: &str) -> Casts {
+fn casts(level: Level) -> Casts {
     let folder = data::folder().join("small_floats");
     let arrays: BTreeMap<String, Tensor> = data::npz(&folder.join("casts.npz"));
-    let options = Options { target: target.into(), name: Some("casts".into()), ..Options::new(folder.join("casts.onnx")) };
+    let options = level.options(Options { name: Some("casts".into()), ..Options::new(folder.join("casts.onnx")) });
     let compilation = compile(&options, &mut Silent).unwrap_or_else(|error| panic!("{error}"));
     let graph = compilation.graph();
     let array = |kind: &str, name: &str, ty: &TensorType| {
@@ -59,29 +59,33 @@ fn bits(tensor: &Tensor, at: usize) -> Vec<u8> {
 
 #[test]
 fn conversions_have_the_bits_of_another_implementation() {
-    let Casts { compilation, inputs, want } = casts("host");
-    check("graph", &interp::run(compilation.graph(), &inputs).expect("inputs of the graph"), &want);
-    let program = &compilation.realized().program;
-    let (loops, _) = mcc::loops::interp::run_with_status(program, &inputs).expect("inputs of the program");
-    check("loops", &loops, &want);
-    check("kernel", &interpret::run(&compilation, &inputs).expect("inputs of the model"), &want);
-    let mut executable = Executable::load(compilation.linked()).expect("it was made for this machine");
-    let mut binding = executable.bind(&inputs).expect("inputs of the model");
-    assert_eq!(executable.run(&mut binding), 0);
-    check("machine", &executable.outputs(&binding), &want);
+    for level in Level::here() {
+        let Casts { compilation, inputs, want } = casts(level);
+        check("graph", &interp::run(compilation.graph(), &inputs).expect("inputs of the graph"), &want);
+        let program = &compilation.realized().program;
+        let (loops, _) = mcc::loops::interp::run_with_status(program, &inputs).expect("inputs of the program");
+        check(&format!("loops for {level}"), &loops, &want);
+        check(&format!("kernel for {level}"), &interpret::run(&compilation, &inputs).expect("inputs of the model"), &want);
+        let mut executable = Executable::load(compilation.linked()).expect("it was made for this machine");
+        let mut binding = executable.bind(&inputs).expect("inputs of the model");
+        assert_eq!(executable.run(&mut binding), 0);
+        check(&format!("machine for {level}"), &executable.outputs(&binding), &want);
+    }
 }
 
 #[test]
 fn conversions_have_the_bits_of_another_implementation_on_the_other_machine() {
     let machine = *Machine::ALL.iter().find(|&&machine| machine != Machine::host()).expect("there are two");
-    let Casts { compilation, inputs, want } = casts(machine.target());
-    let folder = TempDir::new().expect("a temporary folder");
-    let object = folder.path().join("casts.o");
-    fs::write(&object, compilation.linked().object()).expect("the test's folder can be written");
-    let harness = Harness::build(machine, Link::Static, &["casts"], &[object], folder.path());
-    let outputs = want.iter().map(|(_, tensor)| tensor.ty().clone()).collect();
-    let record = Record { model: 0, dims: Vec::new(), inputs, outputs, count_count: 0 };
-    let outcomes = harness.run(&[record], 1).unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!(outcomes[0].status, 0);
-    check(machine.target(), &outcomes[0].outputs, &want);
+    for level in machine.levels() {
+        let Casts { compilation, inputs, want } = casts(level);
+        let folder = TempDir::new().expect("a temporary folder");
+        let object = folder.path().join("casts.o");
+        fs::write(&object, compilation.linked().object()).expect("the test's folder can be written");
+        let harness = Harness::build(machine, Link::Static, &["casts"], &[object], folder.path());
+        let outputs = want.iter().map(|(_, tensor)| tensor.ty().clone()).collect();
+        let record = Record { model: 0, dims: Vec::new(), inputs, outputs, count_count: 0 };
+        let outcomes = harness.run(&[record], 1).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(outcomes[0].status, 0);
+        check(&level.to_string(), &outcomes[0].outputs, &want);
+    }
 }

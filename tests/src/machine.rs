@@ -1,7 +1,11 @@
-//! Machines that tests build and run C programs for: the host, and the other one under qemu.
+//! Machines that tests build and run C programs for: the host, and the other one under qemu; the levels of each.
 
+use std::fmt;
 use std::path::Path;
 use std::process::Command;
+
+use mcc::driver::Options;
+use mcc::targets;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Machine {
@@ -24,20 +28,9 @@ impl Machine {
         }
     }
 
-    /// The CPUs, as `mcc --cpu` spells them, for which code runs on this machine and is not what another of them gives. What cannot run here
-    /// is left out with a message.
-    pub fn levels(self) -> Vec<&'static str> {
-        match self {
-            Machine::Aarch64 => vec!["armv8-a"],
-            Machine::X86_64 => {
-                let mut levels = vec!["x86-64", "x86-64-v3", "x86-64-v4"];
-                if self.is_host() && !has_512_bits() {
-                    eprintln!("not run: this machine cannot run code for x86-64-v4");
-                    levels.pop();
-                }
-                levels
-            }
-        }
+    /// The levels that can be run here. Prints which cannot.
+    pub fn levels(self) -> Vec<Level> {
+        Level::ALL.into_iter().filter(|level| level.machine == self && level.can_run()).collect()
     }
 
     fn is_host(self) -> bool {
@@ -60,14 +53,61 @@ impl Machine {
     }
 }
 
-#[cfg(target_arch = "x86_64")]
-fn has_512_bits() -> bool {
-    std::arch::is_x86_feature_detected!("avx512f") && std::arch::is_x86_feature_detected!("avx512bw")
+/// CPUs of a machine that are compiled for in one way: by the same target, with the same vectors.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Level {
+    pub machine: Machine,
+    /// As `--cpu` takes it.
+    pub cpu: &'static str,
+    /// There is no operating system, and every access must be aligned.
+    pub bare: bool,
 }
 
-#[cfg(not(target_arch = "x86_64"))]
-fn has_512_bits() -> bool {
-    false
+impl Level {
+    pub const ALL: [Level; 6] = [
+        Level { machine: Machine::X86_64, cpu: "x86-64", bare: false },
+        Level { machine: Machine::X86_64, cpu: "x86-64-v3", bare: false },
+        Level { machine: Machine::X86_64, cpu: "x86-64-v4", bare: false },
+        Level { machine: Machine::Aarch64, cpu: "armv8-a", bare: false },
+        Level { machine: Machine::Aarch64, cpu: "armv8-a+fp16", bare: false },
+        Level { machine: Machine::Aarch64, cpu: "armv8-a", bare: true },
+    ];
+
+    /// The levels that can be run in this process. Prints which cannot.
+    pub fn here() -> Vec<Level> {
+        Machine::host().levels().into_iter().filter(|level| !level.bare).collect()
+    }
+
+    /// Options to compile for this level; what can be run in this process is compiled for the host's system.
+    pub fn options(self, options: Options) -> Options {
+        let target = match (self.machine, self.bare) {
+            (machine, false) if machine.is_host() => "host",
+            (machine, false) => machine.target(),
+            (Machine::X86_64, true) => "x86_64-none",
+            (Machine::Aarch64, true) => "aarch64-none",
+        };
+        Options { target: target.into(), cpu: Some(self.cpu.into()), ..options }
+    }
+
+    /// The emulator of aarch64 has every feature; that of x86-64 has no AVX-512.
+    fn can_run(self) -> bool {
+        let features = |cpu| targets::Machine::new(self.machine.target(), Some(cpu)).expect("a CPU of the machine").cpu.features;
+        let can_run = match (self.machine.is_host(), self.machine) {
+            (true, _) => features(self.cpu).is_subset(&features("native")),
+            (false, Machine::Aarch64) => true,
+            (false, Machine::X86_64) => !features(self.cpu).contains("avx512f"),
+        };
+        if !can_run {
+            println!("not run: this machine cannot run code for {self}");
+        }
+        can_run
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.cpu, if self.bare { ", bare" } else { "" })
+    }
 }
 
 /// Runs a command; panics with what it wrote unless it succeeds.

@@ -44,6 +44,7 @@ pub fn kernel(program: &Program, layouts: &EntityMap<BufferId, Layout>, kernel: 
         vector: None,
         lane: None,
         partial: false,
+        apart: Vec::new(),
         vars: EntityMap::filled(kernel.vars.len(), VarState::default()),
         epochs: EntityMap::filled(program.buffers.len(), None),
         buffers: Vec::new(),
@@ -169,6 +170,8 @@ struct Codegen<'a> {
     lane: Option<u8>,
     /// Whether accumulators are split by lanes (see `reduce`).
     partial: bool,
+    /// Unrolled axes of a reduction whose rounds have accumulators of their own.
+    apart: Vec<AxisId>,
     vars: EntityMap<VarId, VarState>,
     /// Counts the stores to each buffer that the kernel writes.
     epochs: EntityMap<BufferId, Option<u32>>,
@@ -259,9 +262,9 @@ impl Codegen<'_> {
         }
         if kind == AxisKind::Reduce
             && !self.partial
-            && let Some((vars, lanes)) = self.split_accumulators(axis, body)
+            && let Some(partials) = self.split_accumulators(axis, body)
         {
-            return self.with_partials(&vars, lanes, |codegen| codegen.stmt_loop(axis, body));
+            return self.with_partials(&partials, |codegen| codegen.stmt_loop(axis, body));
         }
         self.reduce_depth += usize::from(kind == AxisKind::Reduce);
         match mode {
@@ -273,7 +276,7 @@ impl Codegen<'_> {
                 let end = self.limit(axis).map_or(Operand::Const(extent as i64), Operand::Reg);
                 self.serial_loop(axis, body, Operand::Const(0), end);
             }
-            AxisMode::Unroll if kind == AxisKind::Spatial => {
+            AxisMode::Unroll if kind == AxisKind::Spatial || self.apart.contains(&axis) => {
                 self.jam.push(axis);
                 self.stmts(body);
                 self.jam.pop();

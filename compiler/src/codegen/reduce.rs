@@ -16,6 +16,14 @@ pub(super) struct Accumulator {
     update: ExprId,
 }
 
+/// Accumulators in parts.
+pub(super) struct Partials {
+    accumulators: Vec<Accumulator>,
+    lanes: Lanes,
+    /// Unrolled axes that reduce, each of whose rounds has parts of its own.
+    apart: Vec<AxisId>,
+}
+
 impl Codegen<'_> {
     /// `acc + x · y` as one operation, where the kind of the loop allows sums to be rounded in any way.
     pub(super) fn contracted(&mut self, var: VarId, value: ExprId) -> Option<VReg> {
@@ -43,19 +51,26 @@ impl Codegen<'_> {
 
     /// The accumulators of the vector axis that reduces inside this loop, if there is one that does all the updates in the loop, and
     /// its lane count.
-    pub(super) fn split_accumulators(&self, axis: AxisId, body: &[Stmt]) -> Option<(Vec<Accumulator>, Lanes)> {
-        fn find<'s>(codegen: &Codegen, axis: AxisId, body: &'s [Stmt]) -> Option<(&'s [Stmt], AxisId)> {
+    pub(super) fn split_accumulators(&self, axis: AxisId, body: &[Stmt]) -> Option<Partials> {
+        fn find<'s>(codegen: &Codegen, axis: AxisId, body: &'s [Stmt], path: &mut Vec<AxisId>) -> Option<&'s [Stmt]> {
             let described = &codegen.kernel.axes[axis];
+            path.push(axis);
             if described.kind == AxisKind::Reduce && described.mode == AxisMode::Vector {
-                return Some((body, axis));
+                return Some(body);
             }
-            body.iter().find_map(|stmt| match stmt {
-                Stmt::Loop { axis, body } => find(codegen, *axis, body),
+            let found = body.iter().find_map(|stmt| match stmt {
+                Stmt::Loop { axis, body } => find(codegen, *axis, body, path),
                 _ => None,
-            })
+            });
+            if found.is_none() {
+                path.pop();
+            }
+            found
         }
         let all = body;
-        let (body, axis) = find(self, axis, all)?;
+        let mut path = Vec::new();
+        let body = find(self, axis, all, &mut path)?;
+        let axis = path.pop().expect("the axis in lanes");
         if count_sets(all) != count_sets(body) {
             return None;
         }
@@ -75,34 +90,59 @@ impl Codegen<'_> {
         };
         let count = u8::try_from(self.kernel.axes[axis].extent).expect("a lane count");
         let lanes = Lanes { axis, count, bits: lane_bits(self.program, &self.kernel, body) };
-        Some((vars_set(body).into_iter().map(update).collect(), lanes))
+        let accumulators: Vec<Accumulator> = vars_set(body).into_iter().map(update).collect();
+        let is_apart = |axis: &AxisId| {
+            let found = &self.kernel.axes[*axis];
+            found.kind == AxisKind::Reduce && found.mode == AxisMode::Unroll && found.extent > 0
+        };
+        // Where rounds of the accumulators are those of the jammed axes.
+        let plain = accumulators.iter().all(|accumulator| self.vars[accumulator.var].axes == self.jam);
+        let apart = path.into_iter().filter(|axis| plain && is_apart(axis)).collect();
+        Some(Partials { accumulators, lanes, apart })
     }
 
-    /// Runs loops with accumulators that have a part in each lane.
-    pub(super) fn with_partials(&mut self, accumulators: &[Accumulator], lanes: Lanes, run: impl FnOnce(&mut Self)) {
+    /// Runs loops with accumulators that have a part in each lane, for each round of unrolled loops: these do not wait for each other.
+    pub(super) fn with_partials(&mut self, partials: &Partials, run: impl FnOnce(&mut Self)) {
+        let &Partials { ref accumulators, lanes, ref apart } = partials;
+        let extents: mcc_support::Shape = apart.iter().map(|&axis| self.kernel.axes[axis].extent).collect();
         let mut wholes = Vec::new();
         for accumulator in accumulators {
             let state = &self.vars[accumulator.var];
             let mut rounds: Vec<Vec<i64>> = state.regs.keys().cloned().collect();
             rounds.sort_unstable();
             let identity = self.identity(accumulator);
-            let vars: Vec<_> = rounds.into_iter().map(|rounds| (accumulator.var, rounds)).collect();
-            let regs = self.registers(&vars);
+            let wholes_of: Vec<_> = rounds.into_iter().map(|rounds| (accumulator.var, rounds)).collect();
+            let regs = self.registers(&wholes_of);
             let ty = self.b.ty(regs[0]).with_lanes(lanes.count);
-            let parts: Vec<VReg> = regs.iter().map(|_| self.b.inst(ty, Op::Const(identity), &[])).collect();
-            self.set_registers(&vars, &parts);
-            self.vars[accumulator.var].varying = true;
-            wholes.push((vars, regs));
+            let mut parts_of = Vec::new();
+            for (var, rounds) in &wholes_of {
+                extents.for_each_index(|index| {
+                    parts_of.push((*var, rounds.iter().copied().chain(index.iter().map(|&round| round as i64)).collect()));
+                });
+            }
+            let parts: Vec<VReg> = parts_of.iter().map(|_| self.b.inst(ty, Op::Const(identity), &[])).collect();
+            let state = &mut self.vars[accumulator.var];
+            state.regs.clear();
+            state.axes.extend(apart);
+            state.varying = true;
+            self.set_registers(&parts_of, &parts);
+            wholes.push((wholes_of, regs, parts_of));
         }
         self.partial = true;
+        self.apart.clone_from(apart);
         run(self);
         self.partial = false;
-        for (accumulator, (vars, regs)) in accumulators.iter().zip(wholes) {
-            let parts = self.registers(&vars);
-            self.vars[accumulator.var].varying = false;
+        self.apart.clear();
+        for (accumulator, (wholes_of, regs, parts_of)) in accumulators.iter().zip(wholes) {
+            let parts = self.registers(&parts_of);
+            let state = &mut self.vars[accumulator.var];
+            state.regs.clear();
+            state.axes.truncate(state.axes.len() - apart.len());
+            state.varying = false;
+            let parts = parts.chunks(parts.len() / regs.len());
             let combined: Vec<VReg> =
-                regs.iter().zip(&parts).map(|(&whole, &part)| self.combine(accumulator, whole, part, lanes)).collect();
-            self.set_registers(&vars, &combined);
+                regs.iter().zip(parts).map(|(&whole, parts)| self.combine(accumulator, whole, parts, lanes)).collect();
+            self.set_registers(&wholes_of, &combined);
         }
     }
 
@@ -153,10 +193,18 @@ impl Codegen<'_> {
         bug!("{}: the update of {} has no identity", self.kernel.name, accumulator.var)
     }
 
-    /// The update applied to the parts, half of the lanes with the other half while vectors have so few, and then to the whole
-    /// and what is left.
-    fn combine(&mut self, accumulator: &Accumulator, mut whole: VReg, mut parts: VReg, mut lanes: Lanes) -> VReg {
+    /// The update applied to the parts of all rounds, to half of the lanes with the other half while vectors have so few, and then to
+    /// the whole and what is left.
+    fn combine(&mut self, accumulator: &Accumulator, mut whole: VReg, parts: &[VReg], mut lanes: Lanes) -> VReg {
         let term = self.term(accumulator);
+        let mut parts = parts.to_vec();
+        self.vector = Some(lanes);
+        while parts.len() > 1 {
+            let pairs = parts.chunks(2);
+            parts = pairs.map(|pair| if let [a, b] = *pair { self.updated(accumulator, term, a, b) } else { pair[0] }).collect();
+        }
+        self.vector = None;
+        let mut parts = parts[0];
         let lane = self.b.ty(parts).lane();
         while self.facts.lane_counts(lane).contains(&usize::from(lanes.count / 2)) {
             lanes.count /= 2;

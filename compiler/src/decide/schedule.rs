@@ -14,6 +14,8 @@ use crate::loops::{AxisId, AxisKind, Kernel, Program, Role, Stmt};
 
 /// Multiply-adds in the body of a tile's innermost loop, at most.
 const MAX_BODY: usize = 112;
+/// Sums in lanes that are under way at once.
+const SUMS: usize = 4;
 /// Rounds of a short loop are unrolled up to this many.
 const MAX_UNROLLED: usize = 8;
 /// Statements with more expressions than this are long: repeating them makes the code larger, not faster.
@@ -478,9 +480,27 @@ impl Chooser<'_> {
                 // The axis in lanes is the innermost.
                 self.move_inside(&name, &self.name(last));
                 tile.rows.iter().for_each(|rows| self.jam(rows, &[]));
-                self.split(&name, tile.columns);
-                self.steps.push(Step::Vectorize { axis: format!("{name}.i") });
+                let rows: usize = tile.rows.iter().map(|rows| rows.count).product();
+                self.sum_in_lanes(&name, self.extent(vector), tile.columns, rows);
             }
+        }
+    }
+
+    /// Runs a reduction of this extent in lanes, with so many accumulators that they do not wait for each other.
+    fn sum_in_lanes(&mut self, name: &str, extent: usize, lanes: usize, rows: usize) {
+        let apart = (SUMS / rows.max(1)).min(extent / lanes);
+        if apart > 1 {
+            self.split(name, lanes * apart);
+            self.split(&format!("{name}.i"), lanes);
+            self.unroll(format!("{name}.i.o"));
+            self.steps.push(Step::Vectorize { axis: format!("{name}.i.i") });
+            let rest = extent % (lanes * apart);
+            if rest >= lanes {
+                self.sum_in_lanes(&format!("{name}.t"), rest, lanes, SUMS);
+            }
+        } else {
+            self.split(name, lanes);
+            self.steps.push(Step::Vectorize { axis: format!("{name}.i") });
         }
     }
 

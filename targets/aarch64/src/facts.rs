@@ -31,17 +31,19 @@ pub struct Core {
     ports: [u32; 3],
     fma_latency: u32,
     /// Whether it runs instructions in the order of the code.
-    pub in_order: bool,
+    in_order: bool,
+    /// Whether code is put in an order that suits such cores: for these, and for what may run on any.
+    pub is_scheduled: bool,
 }
 
 const fn core_of(name: &'static str, kib: [usize; 2], ports: [u32; 3], fma_latency: u32, in_order: bool) -> Core {
-    Core { name, l1_bytes: kib[0] << 10, l2_bytes: kib[1] << 10, ports, fma_latency, in_order }
+    Core { name, l1_bytes: kib[0] << 10, l2_bytes: kib[1] << 10, ports, fma_latency, in_order, is_scheduled: in_order }
 }
 
 /// Cores by the names that `--cpu` takes; the first is taken for others. Caches have the sizes that are usual; ports and latencies
 /// are those of Arm's optimization guides.
 const CORES: [Core; 8] = [
-    core_of("armv8-a", [32, 512], [2, 2, 1], 4, false),
+    Core { is_scheduled: true, ..core_of("armv8-a", [32, 512], [2, 2, 1], 4, false) },
     core_of("cortex-a53", [32, 512], [1, 1, 1], 8, true),
     core_of("cortex-a55", [32, 128], [1, 1, 1], 4, true),
     core_of("cortex-a72", [32, 1024], [1, 1, 1], 7, false),

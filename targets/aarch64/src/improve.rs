@@ -98,7 +98,7 @@ pub fn improve(program: Program<Inst>, cpu: &Cpu) -> Program<Inst> {
     post::move_bases(&mut body);
     place::place_accesses(&mut body);
     constants::sink_constants(&mut body);
-    if facts::core(cpu).in_order {
+    if facts::core(cpu).is_scheduled {
         schedule::schedule(&mut body);
     }
     body.finish()

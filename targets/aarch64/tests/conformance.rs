@@ -16,6 +16,13 @@ fn armv8_a() {
 }
 
 #[test]
+fn armv8_a_with_fp16() {
+    let mut cpu = cpu("armv8-a+fp16");
+    cpu.features.insert("fp16");
+    mcc_conformance::check(&TARGET, &cpu, 50);
+}
+
+#[test]
 fn cortex_a53() {
     mcc_conformance::check(&TARGET, &cpu("cortex-a53"), 300);
 }

@@ -55,7 +55,7 @@ impl Selector {
         let a = self.extended(cx, args[0], is_signed);
         let constant = cx.constant(args[1]).map(|bits| match is_signed {
             true => signed(bits, lane_bits(ty)),
-            false => low_bits(bits, lane_bits(ty).max(32)) as i64,
+            false => low_bits(bits, lane_bits(ty)) as i64,
         });
         let immediate = match constant {
             Some(value) if value >= 0 => add_imm(SUBS, width(ty), value as u64),
