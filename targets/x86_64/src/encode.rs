@@ -1,6 +1,6 @@
 //! Instructions with physical registers to bytes.
 
-use crate::rows::{Form, Prefix, Row, Tuple};
+use crate::rows::{Form, M0F, NP, Prefix, Row, Tuple};
 
 /// The number of rsp where it is a base, and of "no index" where that is asked.
 const RSP: u8 = 4;
@@ -77,8 +77,9 @@ pub fn encode(bytes: &mut Vec<u8>, fields: &Fields) -> Option<usize> {
             if fields.is_evex() {
                 return evex(bytes, fields, pp, map, evex_w, tuple);
             }
-            vex(bytes, fields, pp, map, vex_w)
+            vex(bytes, fields, pp, map, vex_w, fields.bits == 256)
         }
+        Form::Masks => vex(bytes, fields, NP, M0F, true, true),
     }
 }
 
@@ -136,10 +137,9 @@ fn general(bytes: &mut Vec<u8>, fields: &Fields, is_two_bytes: bool) -> Option<u
     place
 }
 
-fn vex(bytes: &mut Vec<u8>, fields: &Fields, pp: u8, map: u8, w: bool) -> Option<usize> {
+fn vex(bytes: &mut Vec<u8>, fields: &Fields, pp: u8, map: u8, w: bool, is_long: bool) -> Option<usize> {
     let (x, b, _) = extensions(&fields.rm);
-    let is_mask_pair = matches!(fields.row.name, "kandq" | "korq" | "kxorq");
-    let long = u8::from(fields.bits == 256 || is_mask_pair);
+    let long = u8::from(is_long);
     let r = fields.reg >> 3 & 1;
     let low = (!fields.vvvv.unwrap_or(0) & 15) << 3 | long << 2 | pp;
     if x == 0 && b == 0 && map == 1 && !w {

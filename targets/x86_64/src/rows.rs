@@ -31,6 +31,8 @@ pub enum Form {
         evex_w: bool,
         tuple: Tuple,
     },
+    /// On two mask registers: as vectors of 256 bits are in VEX.
+    Masks,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,11 +69,16 @@ pub const fn vector(name: &'static str, pp: u8, map: u8, opcode: u8) -> Row {
     Row { name, evex_name: name, form, opcode }
 }
 
+/// On two mask registers of 64 bits.
+const fn masks(name: &'static str, opcode: u8) -> Row {
+    Row { name, evex_name: name, form: Form::Masks, opcode }
+}
+
 impl Row {
     const fn with(self, prefix: Prefix, vex_w: bool, evex_w: bool, tuple: Tuple) -> Row {
         match self.form {
             Form::Vector { pp, map, .. } => Row { form: Form::Vector { prefix, pp, map, vex_w, evex_w, tuple }, ..self },
-            Form::General { .. } => self,
+            Form::General { .. } | Form::Masks => self,
         }
     }
 
@@ -79,7 +86,7 @@ impl Row {
     pub const fn wide(self) -> Row {
         match self.form {
             Form::Vector { prefix, vex_w, tuple, .. } => self.with(prefix, vex_w, true, tuple),
-            Form::General { .. } => self,
+            Form::General { .. } | Form::Masks => self,
         }
     }
 
@@ -87,28 +94,28 @@ impl Row {
     pub const fn w1(self) -> Row {
         match self.form {
             Form::Vector { prefix, tuple, .. } => self.with(prefix, true, true, tuple),
-            Form::General { .. } => self,
+            Form::General { .. } | Form::Masks => self,
         }
     }
 
     pub const fn vex(self) -> Row {
         match self.form {
             Form::Vector { vex_w, evex_w, tuple, .. } => self.with(Prefix::Vex, vex_w, evex_w, tuple),
-            Form::General { .. } => self,
+            Form::General { .. } | Form::Masks => self,
         }
     }
 
     pub const fn evex(self) -> Row {
         match self.form {
             Form::Vector { vex_w, evex_w, tuple, .. } => self.with(Prefix::Evex, vex_w, evex_w, tuple),
-            Form::General { .. } => self,
+            Form::General { .. } | Form::Masks => self,
         }
     }
 
     pub const fn bytes(self, count: u8) -> Row {
         match self.form {
             Form::Vector { prefix, vex_w, evex_w, .. } => self.with(prefix, vex_w, evex_w, Tuple::Bytes(count)),
-            Form::General { .. } => self,
+            Form::General { .. } | Form::Masks => self,
         }
     }
 
@@ -398,10 +405,10 @@ pub const KMOV: Row = vector("kmovq", NP, M0F, 0x90).vex().w1();
 pub const KMOV_STORE: Row = vector("kmovq", NP, M0F, 0x91).vex().w1();
 pub const KMOV_FROM: Row = vector("kmovq", PF2, M0F, 0x92).vex().w1();
 pub const KMOV_TO: Row = vector("kmovq", PF2, M0F, 0x93).vex().w1();
-pub const KAND: Row = vector("kandq", NP, M0F, 0x41).vex().w1();
+pub const KAND: Row = masks("kandq", 0x41);
 pub const KNOT: Row = vector("knotq", NP, M0F, 0x44).vex().w1();
-pub const KOR: Row = vector("korq", NP, M0F, 0x45).vex().w1();
-pub const KXOR: Row = vector("kxorq", NP, M0F, 0x47).vex().w1();
+pub const KOR: Row = masks("korq", 0x45);
+pub const KXOR: Row = masks("kxorq", 0x47);
 
 // Conversions.
 pub const VCVTDQ2PS: Row = vector("vcvtdq2ps", NP, M0F, 0x5b);

@@ -21,6 +21,8 @@ pub(super) struct Wanted {
     pub reg: Reg,
     pub ty: Type,
     pub bits: u64,
+    /// The node that asked for it last.
+    pub asked: u32,
 }
 
 /// What is kept in registers in a stretch of code: a loop, or some instructions in a row.
@@ -28,8 +30,6 @@ pub(super) struct Wanted {
 pub(super) struct Held {
     pub constants: Vec<Wanted>,
     pub pointers: Vec<Pointer>,
-    /// Nodes since one of them was asked for.
-    pub idle: u32,
     /// How many loops are around what is in the loop.
     pub depth: u32,
 }
@@ -40,6 +40,8 @@ pub(super) struct Pointer {
     pub reg: Reg,
     pub base: VReg,
     pub terms: Vec<(VReg, i64)>,
+    /// The node that asked for it last.
+    pub asked: u32,
 }
 
 /// Kernels are gone through from their end to their beginning, so that a register is asked for before it is defined: what nobody
@@ -60,6 +62,8 @@ pub struct Context<'k, I> {
     pub(super) loop_held: Option<Held>,
     pub(super) depth: u32,
     pub(super) epoch: u32,
+    /// How many nodes have been gone through.
+    pub(super) node: u32,
 }
 
 impl<'k, I> Context<'k, I> {
@@ -83,6 +87,7 @@ impl<'k, I> Context<'k, I> {
             loop_held: None,
             depth: 0,
             epoch,
+            node: 0,
         }
     }
 
@@ -119,7 +124,7 @@ impl<'k, I> Context<'k, I> {
         let Some(bits) = self.constant(value) else { return self.reg(value) };
         let ty = self.ty(value);
         let reg = self.fresh((self.class)(ty));
-        self.wanted.push(Wanted { reg, ty, bits });
+        self.wanted.push(Wanted { reg, ty, bits, asked: self.node });
         reg
     }
 
@@ -127,17 +132,17 @@ impl<'k, I> Context<'k, I> {
     pub fn constant_reg(&mut self, ty: Type, bits: u64) -> Reg {
         if (self.is_cheap)(ty, bits) {
             let reg = self.fresh((self.class)(ty));
-            self.wanted.push(Wanted { reg, ty, bits });
+            self.wanted.push(Wanted { reg, ty, bits, asked: self.node });
             return reg;
         }
         let held = self.loop_held.as_mut().unwrap_or(&mut self.block_held);
-        held.idle = 0;
-        if let Some(known) = held.constants.iter().find(|known| known.ty == ty && known.bits == bits) {
+        if let Some(known) = held.constants.iter_mut().find(|known| known.ty == ty && known.bits == bits) {
+            known.asked = self.node;
             return known.reg;
         }
         let reg = Reg::new(self.reg_count, (self.class)(ty));
         self.reg_count += 1;
-        held.constants.push(Wanted { reg, ty, bits });
+        held.constants.push(Wanted { reg, ty, bits, asked: self.node });
         reg
     }
 
@@ -152,12 +157,12 @@ impl<'k, I> Context<'k, I> {
             Some(held) if depth < held.depth => held,
             _ => &mut self.block_held,
         };
-        held.idle = 0;
-        if let Some(known) = held.pointers.iter().find(|known| known.base == base && known.terms == terms) {
+        if let Some(known) = held.pointers.iter_mut().find(|known| known.base == base && known.terms == terms) {
+            known.asked = self.node;
             return known.reg;
         }
         self.reg_count += 1;
-        held.pointers.push(Pointer { reg, base, terms: terms.to_vec() });
+        held.pointers.push(Pointer { reg, base, terms: terms.to_vec(), asked: self.node });
         reg
     }
 

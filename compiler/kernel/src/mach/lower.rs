@@ -89,7 +89,7 @@ struct Lower<'k, 's, S: Select> {
     open: usize,
 }
 
-/// The constants of a block idle for so many nodes before others take their registers.
+/// What a block keeps is idle for so many nodes before others take its register.
 const IDLE_NODES: u32 = 32;
 
 impl<'k, S: Select> Lower<'k, '_, S> {
@@ -133,7 +133,7 @@ impl<'k, S: Select> Lower<'k, '_, S> {
     }
 
     fn held(&mut self, held: Held) {
-        for Pointer { reg, base, terms } in held.pointers {
+        for Pointer { reg, base, terms, .. } in held.pointers {
             self.group(|select, cx| select.pointer(cx, reg, base, &terms));
         }
         for wanted in held.constants {
@@ -141,11 +141,23 @@ impl<'k, S: Select> Lower<'k, '_, S> {
         }
     }
 
+    /// Makes what nobody asked for in a while.
+    fn idle(&mut self) {
+        let oldest = self.cx.node.saturating_sub(IDLE_NODES);
+        let held = &mut self.cx.block_held;
+        if held.pointers.iter().all(|one| one.asked >= oldest) && held.constants.iter().all(|one| one.asked >= oldest) {
+            return;
+        }
+        let pointers = held.pointers.extract_if(.., |one| one.asked < oldest).collect();
+        let constants = held.constants.extract_if(.., |one| one.asked < oldest).collect();
+        self.held(Held { pointers, constants, depth: 0 });
+    }
+
     /// Makes the pointers that depend on a value which is about to be defined.
     fn pointers_of(&mut self, value: VReg) {
         let depends = |pointer: &Pointer| pointer.base == value || pointer.terms.iter().any(|term| term.0 == value);
         while let Some(position) = self.cx.block_held.pointers.iter().position(depends) {
-            let Pointer { reg, base, terms } = self.cx.block_held.pointers.swap_remove(position);
+            let Pointer { reg, base, terms, .. } = self.cx.block_held.pointers.swap_remove(position);
             self.group(|select, cx| select.pointer(cx, reg, base, &terms));
         }
     }
@@ -190,10 +202,8 @@ impl<'k, S: Select> Lower<'k, '_, S> {
 
     fn block(&mut self, block: &'k ir::Block) {
         for node in block.iter().rev() {
-            self.cx.block_held.idle += 1;
-            if self.cx.block_held.idle > IDLE_NODES {
-                self.constants();
-            }
+            self.cx.node += 1;
+            self.idle();
             match node {
                 Node::Inst { result, op, args } => self.inst(*result, op, args),
                 Node::Loop(node) => self.counted(node),
