@@ -518,12 +518,12 @@ impl Chooser<'_> {
             };
             operands.iter().filter(moves).map(|access| self.program.buffers[access.buffer].ty.size_bytes()).sum()
         };
+        let rows_come_once = bytes(false) > self.facts.l2_bytes && bytes(true) <= self.facts.l2_bytes / 2;
         let last = nest.spatial.iter().rev().copied().find(|&axis| axis != vector);
         match last {
-            Some(last) if bytes(false) > self.facts.l2_bytes && bytes(true) <= self.facts.l2_bytes / 2 => {
-                if nest.spatial.last() != Some(&vector) {
-                    self.move_inside(&self.name(vector), &self.name(last));
-                }
+            Some(_) if rows_come_once && nest.spatial.last() == Some(&vector) => {}
+            Some(last) if rows_come_once => {
+                self.move_inside(&self.name(vector), &self.name(last));
             }
             _ if nest.spatial.first() != Some(&vector) => {
                 self.steps.push(Step::Move { axis: self.name(vector), inside: None });
