@@ -132,6 +132,9 @@ fn results(graph: &Graph, node: &Node, operands: Vec<Traced>) -> Vec<Traced> {
             let alone = given(&value).magnitudes;
             let combined = if ty.dtype.is_float() { combined(op, &operands, ty) } else { None };
             let magnitudes = combined.map_or(alone.clone(), |combined| greater(&combined, &alone, ty));
+            // The errors of both factors are the same and add up, in a loop again and again.
+            let is_square = *op == Op::Binary(BinaryFn::Mul) && node.operands[0] == node.operands[1];
+            let magnitudes = if is_square { map(&magnitudes, |number| 2.0 * number) } else { magnitudes };
             let of_floats = operands.first().is_some_and(|first| first.value.dtype().is_float());
             let zeros = operands.iter().any(|operand| operand.zeros) || of_floats && picks_extreme(op);
             let tolerance = operands.iter().map(|operand| operand.tolerance).fold(tolerance(ty.dtype), f64::max);

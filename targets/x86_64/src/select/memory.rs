@@ -157,7 +157,7 @@ impl<const V4: bool> Selector<V4> {
             let lane = ty.lane();
             let signed = if lane == Lane::I32 { Ok(bits as u32 as i32) } else { i32::try_from(bits as i64) };
             if let Ok(value) = signed {
-                let form = Form::new(rows::MOV_IMM.called("mov"), lane.bits()).ext(0).rm(memory.into());
+                let form = Form::new(rows::MOV_IMM, lane.bits()).ext(0).rm(memory.into());
                 return form.imm(Imm::Word(value)).push(cx);
             }
         }
