@@ -21,6 +21,18 @@ fn convolutions() -> (Options, Vec<Tensor>) {
     (Options::new(case.model()), case.example().inputs.into_values().collect())
 }
 
+/// A trained network, which has decisions of every kind.
+fn trained() -> (Options, Vec<Tensor>) {
+    let references = data::references();
+    let reference = references.iter().find(|reference| reference.name == "digits_mobilenet").expect("a trained model");
+    let inputs = reference.examples[0].inputs.clone();
+    let mut options = Options::new(&reference.model);
+    for (name, tensor) in &inputs {
+        options.import.shapes.insert(name.clone(), tensor.shape().dims().to_vec());
+    }
+    (options, inputs.into_values().collect())
+}
+
 /// What fuel is spent on in a build that nothing is wrong with, and its outputs.
 fn reference((options, inputs): &(Options, Vec<Tensor>)) -> (Vec<String>, Vec<Tensor>) {
     let options = Options { stop_after: Some(Stage::Decide), ..options.clone() };
@@ -69,8 +81,8 @@ fn finds_a_wrong_rewrite() {
 /// Fusions, layouts and schedules, where a build with the guilty one ends by a fault or gives other outputs.
 #[test]
 fn finds_a_wrong_decision() {
-    let (options, inputs) = convolutions();
-    let (steps, want) = reference(&convolutions());
+    let (options, inputs) = trained();
+    let (steps, want) = reference(&trained());
     let of = |word: &str| steps.iter().filter(|line| line.starts_with(word)).collect::<Vec<_>>();
     for (word, faults) in [("[fuse]", false), ("[layout]", true), ("[schedule]", false)] {
         let lines = of(word);
