@@ -395,6 +395,66 @@ mod tests {
     }
 
     #[test]
+    fn merges_loops_and_takes_rounds_off_their_ends() {
+        let merge = |outer: &str, inner: &str| Step::Merge { outer: outer.into(), inner: inner.into() };
+        let peel = |first, last| Step::Peel { axis: "y".into(), first, last };
+        check(&[merge("y", "x"), split_step("y.x", 10)], "y.x.o(y.x.i(k())) y.x.t(k())");
+        check(&[peel(1, 2)], "y.b(x(k())) y.m(x(k())) y.e(x(k()))");
+        check(&[peel(0, 7)], "y.e(x(k()))");
+        // Element 13 of rows of 5 is at 2, 3; the second round after one that was taken off is the third.
+        let index = |steps: &[Step], axis: &str, round: i64| {
+            let mut kernel = sample();
+            apply(&mut kernel, &buffers(Role::Output(0)), steps).unwrap();
+            let mut found = Vec::new();
+            let mut visit = |stmt: &Stmt| {
+                if let Stmt::Loop { axis: id, body } = stmt
+                    && kernel.axes[*id].name == axis
+                {
+                    body.iter().for_each(|stmt| {
+                        stmt.walk(&mut |stmt| {
+                            if let Stmt::Store { index, .. } = stmt {
+                                found = index.iter().map(|&index| at_round(&kernel.exprs, index, *id, round)).collect();
+                            }
+                        })
+                    });
+                }
+            };
+            kernel.body.iter().for_each(|stmt| stmt.walk(&mut visit));
+            found
+        };
+        assert_eq!(index(&[merge("y", "x")], "y.x", 13), [Some(2), Some(3)]);
+        assert_eq!(index(&[peel(1, 2)], "y.m", 1), [Some(2), None]);
+        assert_eq!(index(&[peel(1, 2)], "y.e", 1), [Some(6), None]);
+        for (steps, why) in [
+            (vec![peel(5, 3)], "does not have rounds"),
+            (vec![merge("x", "y")], "is not all"),
+            (vec![merge("x", "k")], "of different kinds"),
+            (vec![merge("y", "z")], "no axis z"),
+        ] {
+            let error = apply(&mut sample(), &buffers(Role::Output(0)), &steps).unwrap_err().to_string();
+            assert!(error.contains(why), "{steps:?}: {error}");
+        }
+    }
+
+    /// An index of numbers and one axis, in a round of that; `None` where it depends on others.
+    fn at_round(exprs: &Exprs, index: ExprId, axis: AxisId, round: i64) -> Option<i64> {
+        match *exprs.get(index) {
+            Expr::Axis(found) => (found == axis).then_some(round),
+            Expr::Binary(op, a, b) => {
+                let (a, b) = (at_round(exprs, a, axis, round)?, at_round(exprs, b, axis, round)?);
+                match op {
+                    Binary::Add => Some(a + b),
+                    Binary::Mul => Some(a * b),
+                    Binary::DivFloor => Some(a.div_euclid(b)),
+                    Binary::Mod => Some(a.rem_euclid(b)),
+                    _ => None,
+                }
+            }
+            _ => exprs.as_int(index),
+        }
+    }
+
+    #[test]
     fn refuses_what_is_not_nested_perfectly() {
         let mut kernel = sample();
         assert!(apply(&mut kernel, &buffers(Role::Output(0)), &[move_step("x", "k")]).is_err());
