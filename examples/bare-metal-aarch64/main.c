@@ -1,6 +1,5 @@
 /* Firmware that classifies images with a compiled model and says what that takes. The model has one input, a gray image, and one
  * output, a score for each class; the name of an image begins with the number of its class. */
-#include "../pgm.h"
 #include "board.h"
 #include "net.h"
 
@@ -17,6 +16,27 @@ typedef struct {
     const char *name;
 } image;
 extern const image images_start[], images_end[];
+
+/* Reads a binary PGM file of `count` pixels of 8 bits as values from 0 to 1; returns whether it is one. */
+static int read_image(const unsigned char *file, uint64_t size, uint64_t count, float *values) {
+    uint64_t at = 2, header[3]; /* width, height, greatest value */
+    if (size < 2 || file[0] != 'P' || file[1] != '5')
+        return 0;
+    for (int i = 0; i < 3; i++) {
+        while (at < size && (file[at] == ' ' || (file[at] >= '\t' && file[at] <= '\r')))
+            at++;
+        uint64_t number = 0, start = at;
+        while (at < size && at - start < 6 && file[at] >= '0' && file[at] <= '9')
+            number = 10 * number + (uint64_t)(file[at++] - '0');
+        header[i] = number;
+    }
+    at++; /* one character that separates header and pixels */
+    if (header[0] * header[1] != count || header[2] != 255 || at > size || size - at < count)
+        return 0;
+    for (uint64_t i = 0; i < count; i++)
+        values[i] = (float)file[at + i] / 255.0f;
+    return 1;
+}
 
 static _Noreturn void fail(const char *name, const char *why) {
     print(name);
@@ -61,7 +81,7 @@ int main(int level) {
 
     uint64_t count = 0, right = 0, ticks = 0;
     for (const image *image = images_start; image < images_end; image++) {
-        if (!pgm_read(image->start, (uint64_t)(image->end - image->start), in->size_bytes / sizeof *pixels, pixels))
+        if (!read_image(image->start, (uint64_t)(image->end - image->start), in->size_bytes / sizeof *pixels, pixels))
             fail(image->name, "not an image that the model takes");
         uint64_t begin = counter();
         int status = call_on_stack(&call, net_call, stack + sizeof stack);

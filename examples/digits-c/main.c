@@ -4,7 +4,6 @@
  */
 #include <stdio.h>
 
-#include "../pgm.h"
 #include "digits.h"
 
 enum { SIDE = 28, PIXELS = SIDE * SIDE, DIGITS = 10 };
@@ -12,14 +11,19 @@ enum { SIDE = 28, PIXELS = SIDE * SIDE, DIGITS = 10 };
 /* All the memory that the model works in. */
 static _Alignas(MCC_ARENA_ALIGN) unsigned char arena[DIGITS_ARENA_BYTES];
 
+/* Reads a binary PGM file as values from 0 to 1; returns whether it could. */
 static int read_image(const char *path, float image[PIXELS]) {
-    unsigned char bytes[PIXELS + 64];
+    unsigned char pixels[PIXELS];
+    int width = 0, height = 0, greatest = 0;
     FILE *file = fopen(path, "rb");
     if (!file)
         return 0;
-    size_t size = fread(bytes, 1, sizeof bytes, file);
+    int good = fscanf(file, "P5 %d %d %d", &width, &height, &greatest) == 3 && fgetc(file) != EOF && width == SIDE &&
+               height == SIDE && greatest == 255 && fread(pixels, 1, PIXELS, file) == PIXELS;
     fclose(file);
-    return pgm_read(bytes, size, PIXELS, image);
+    for (int i = 0; good && i < PIXELS; i++)
+        image[i] = pixels[i] / 255.0f;
+    return good;
 }
 
 int main(int count, char **paths) {
