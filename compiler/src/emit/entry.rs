@@ -7,6 +7,7 @@ use mcc_runtime::abi::{ARENA_ALIGN, Call, Profile, status};
 
 use super::model::DimRange;
 use super::stage::{self, Direction, Staged};
+use super::weights::HEAD_BYTES;
 
 // Fields of `mcc_call` by their offsets: every target has this layout, and so must the host.
 const _: () = assert!(size_of::<usize>() == 8, "the compiler runs on 64-bit hosts");
@@ -311,13 +312,7 @@ fn run(builder: &mut Builder, plan: &EntryPlan, body: &EntryBody, call: VReg) ->
     let inputs = pointer(INPUTS, has_inputs);
     let outputs = pointer(OUTPUTS, has_outputs);
     let dims = pointer(DIMS, has_dims);
-    let weights = plan.weights.as_ref().map(|weights| match weights {
-        Weights::Symbol(symbol) => builder.inst(Type::Ptr, Op::SymbolAddr(symbol.clone()), &[]),
-        Weights::Passed(_) => {
-            let file = builder.load_ptr(Address::new(call, WEIGHTS));
-            builder.lea(Address::new(file, super::weights::HEAD_BYTES as i64))
-        }
-    });
+    let weights = plan.weights.as_ref().map(|weights| weights_base(builder, weights, call));
     let profile = plan.profile.then_some(call);
     let bases = Bases { arena, inputs, outputs, dims, weights, profile };
     let mut extents: Vec<VReg> = dims.map_or(Vec::new(), |dims| {
@@ -361,6 +356,16 @@ fn run(builder: &mut Builder, plan: &EntryPlan, body: &EntryBody, call: VReg) ->
     let Some(outgrown) = outgrown else { return answer(builder)[0] };
     let error = |builder: &mut Builder| vec![builder.scalar_const(Lane::I32, status::ERROR_COUNT as u64)];
     builder.if_else(outgrown, error, answer)[0]
+}
+
+fn weights_base(builder: &mut Builder, weights: &Weights, call: VReg) -> VReg {
+    match weights {
+        Weights::Symbol(symbol) => builder.inst(Type::Ptr, Op::SymbolAddr(symbol.clone()), &[]),
+        Weights::Passed(_) => {
+            let file = builder.load_ptr(Address::new(call, WEIGHTS));
+            builder.lea(Address::new(file, HEAD_BYTES as i64))
+        }
+    }
 }
 
 fn load_counts(builder: &mut Builder, counts: &[Count], arena: Option<VReg>) -> Vec<VReg> {
