@@ -3,8 +3,8 @@
 
     setup.py        (also run by ./test)
 
-Tools come from apt-get, where that exists and may be used: a C compiler for the host and one for aarch64, qemu's user-mode
-emulation, npm. All else goes to the cache folder, $MCC_CACHE or ~/.cache/mcc:
+Tools come from apt-get, where that exists and may be used: a C compiler for the host and one for aarch64, qemu's emulation
+of programs and of a board, npm. All else goes to the cache folder, $MCC_CACHE or ~/.cache/mcc:
 
     venv/       Python packages of requirements.txt
     onnx-tests/ the ONNX backend tests, as the onnx package ships them
@@ -26,6 +26,7 @@ TOOLS = {
     "readelf": "binutils",
     "aarch64-linux-gnu-gcc": "gcc-aarch64-linux-gnu",
     "qemu-aarch64": "qemu-user",
+    "qemu-system-aarch64": "qemu-system-arm",
     "npm": "npm",
 }
 # what those leave out without recommended packages
