@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use mcc_kernel::BranchProtection;
 use mcc_support::tensor::Number;
 use mcc_support::{DType, Error, Result, Shape, Tensor, TensorType, bail, ensure};
 
@@ -117,6 +118,16 @@ pub struct CompileArgs {
     /// Make a run tell `mcc_call.profile` of each kernel before and after it
     #[arg(long)]
     pub profile: bool,
+    /// Of aarch64: mark where indirect branches may lead (bti), sign return addresses in memory (pac-ret), or both (standard)
+    #[arg(long, value_name = "KIND", default_value = "none")]
+    pub branch_protection: BranchProtectionKind,
+    /// Put the weights into a section of this name, which a linker script places (in Mach-O: SEGMENT,SECTION)
+    #[arg(long, value_name = "NAME", conflicts_with = "weights_file")]
+    pub weights_section: Option<String>,
+    /// Leave the weights out of the object and write them to this file, whose bytes each run is passed: for memory that is flashed
+    /// apart, and to change the weights without linking again
+    #[arg(long, value_name = "PATH")]
+    pub weights_file: Option<PathBuf>,
     /// Write the files that the result depends on, for make and ninja
     #[arg(long, value_name = "PATH")]
     pub depfile: Option<PathBuf>,
@@ -288,6 +299,23 @@ pub struct OptArgs {
     /// The graph
     #[arg(value_name = "FILE.graph")]
     pub file: PathBuf,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BranchProtectionKind {
+    None,
+    Bti,
+    PacRet,
+    Standard,
+}
+
+impl BranchProtectionKind {
+    pub fn protection(self) -> BranchProtection {
+        BranchProtection {
+            targets: matches!(self, Self::Bti | Self::Standard),
+            returns: matches!(self, Self::PacRet | Self::Standard),
+        }
+    }
 }
 
 #[derive(Args, Debug)]
