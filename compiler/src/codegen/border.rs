@@ -68,7 +68,8 @@ impl Codegen<'_> {
         let is_var = |expr| *self.kernel.exprs.get(expr) == Expr::Var(var);
         let product = if is_var(a) { b } else { a };
         let Expr::Binary(Binary::Mul, x, y) = *self.kernel.exprs.get(product) else { return None };
-        let adds_nothing = (is_var(a) || is_var(b)) && (self.is_zero(x) && self.is_finite(y) || self.is_zero(y) && self.is_finite(x));
+        let adds_nothing =
+            (is_var(a) || is_var(b)) && (self.is_zero(x) && self.is_finite(y) || self.is_zero(y) && self.is_finite(x));
         adds_nothing.then(|| self.var(var).0)
     }
 

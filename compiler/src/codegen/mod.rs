@@ -52,7 +52,8 @@ pub fn kernel(program: &Program, layouts: &EntityMap<BufferId, Layout>, kernel: 
         deps: HashMap::new(),
         load_floor: 0,
         reduce_depth: 0,
-        pads: (0..kernel.exprs.len() as u32).any(|id| matches!(kernel.exprs.get(ExprId(id)), Expr::Load { otherwise: Some(_), .. })),
+        pads: (0..kernel.exprs.len() as u32)
+            .any(|id| matches!(kernel.exprs.get(ExprId(id)), Expr::Load { otherwise: Some(_), .. })),
         finite: HashMap::new(),
     };
     for stmt in &kernel.body {

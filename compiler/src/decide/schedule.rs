@@ -243,12 +243,7 @@ pub struct Peel {
 
 /// For each axis where there are some, the innermost first, the rounds in which padded loads may lie outside: between them all lie
 /// inside. `None` where no load is padded, or where it is not such rounds that tell.
-pub fn padded_rounds(
-    buffers: &EntityMap<BufferId, Buffer>,
-    kernel: &Kernel,
-    nest: &Nest,
-    all: &[Access],
-) -> Option<Vec<Peel>> {
+pub fn padded_rounds(buffers: &EntityMap<BufferId, Buffer>, kernel: &Kernel, nest: &Nest, all: &[Access]) -> Option<Vec<Peel>> {
     let ranges = KernelRanges { exprs: &kernel.exprs, axes: &kernel.axes };
     let mut peels: BTreeMap<AxisId, Peel> = BTreeMap::new();
     for access in all.iter().filter(|access| access.padded) {
@@ -547,7 +542,8 @@ impl Chooser<'_> {
             operands.iter().filter(moves).map(|access| self.program.buffers[access.buffer].ty.size_bytes()).sum()
         };
         // All operands of windows go along: of each line of a large map, vectors narrower than that would use a part only.
-        let parts_of_lines = bytes(false) == 0 && bytes(true) > self.facts.l2_bytes && (self.facts.vector_bytes as usize) < self.facts.line_bytes;
+        let parts_of_lines =
+            bytes(false) == 0 && bytes(true) > self.facts.l2_bytes && (self.facts.vector_bytes as usize) < self.facts.line_bytes;
         let rows_come_once = parts_of_lines || bytes(false) > self.facts.l2_bytes && bytes(true) <= self.facts.l2_bytes / 2;
         let last = nest.spatial.iter().rev().copied().find(|&axis| axis != vector);
         match last {
