@@ -7,14 +7,15 @@ use super::{Binding, Codegen};
 use crate::loops::linear::{Atom, Linear};
 use crate::loops::{AxisId, Binary, BufferId, Expr, ExprId, Role, Stmt, VarId};
 
-/// Loops of more rounds are not unrolled to tell which of them lie outside.
-const MOST_TAPS: usize = 16;
+/// Loops are not unrolled to tell which rounds lie outside where these are more, with all rounds that are jammed around them.
+const MOST_TAPS: usize = 96;
 
 impl Codegen<'_> {
     /// Whether each round of a reducing loop knows of its padded loads on which side of the border they lie, and the loop as a whole
     /// does not: unrolled, it tests nothing.
     pub(super) fn tells_at_border(&mut self, axis: AxisId, body: &[Stmt]) -> bool {
-        if !self.pads || self.kernel.axes[axis].extent > MOST_TAPS {
+        let rounds = |axis: &AxisId| self.kernel.axes[*axis].extent;
+        if !self.pads || self.jam.iter().map(rounds).product::<usize>() * rounds(&axis) > MOST_TAPS {
             return false;
         }
         // The rounds of jammed axes are known wherever a load is done.

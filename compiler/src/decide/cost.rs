@@ -20,6 +20,8 @@ const MAX_WINDOW: usize = 12;
 const MAX_VECTORS: usize = 8;
 /// Code for different rests makes a tile a little worse.
 const CODE_WEIGHT: f64 = 1.0 / 4000.0;
+/// The same where each accumulator has all its steps in the code.
+const WINDOW_CODE_WEIGHT: f64 = 1.0 / 1000.0;
 
 /// A reduction as tiles see it.
 #[derive(Clone, Debug)]
@@ -38,6 +40,8 @@ pub struct Problem {
     /// Whether one factor is the same in all lanes; else they are windows that each have their own factors, and share some of what they
     /// slide over.
     pub broadcasts: bool,
+    /// Rounds at the ends of each row axis, which have code of their own.
+    pub ends: [usize; 2],
     /// Of windows: elements from one to the next, along each row axis.
     pub steps: [usize; 2],
     /// Accumulators at most.
@@ -115,19 +119,25 @@ impl Problem {
     fn cycles(&self, size: Size, facts: &Facts) -> f64 {
         let parts =
             |extent: usize, tile: usize| [(tile, extent / tile), (extent % tile, usize::from(!extent.is_multiple_of(tile)))];
-        let (mut cycles, mut code) = (0.0, 0);
+        let mut cycles = 0.0;
         for (inner, inner_tiles) in parts(self.rows[0], size.rows[0]) {
             for (outer, outer_tiles) in parts(self.rows[1], size.rows[1]) {
                 for (columns, column_tiles) in parts(self.columns, size.columns) {
                     let tiles = inner_tiles * outer_tiles * column_tiles;
                     if tiles > 0 {
                         cycles += tiles as f64 * self.tile_cycles([inner, outer], columns, facts);
-                        code += inner * outer * self.vectors(columns);
                     }
                 }
             }
         }
-        cycles * (1.0 + code as f64 * CODE_WEIGHT)
+        // Each tile and rest of one axis meets each of the others.
+        let apart =
+            |extent: usize, tile: usize| parts(extent, tile).iter().filter(|part| part.1 > 0).map(|part| part.0).sum::<usize>();
+        let rows = |axis: usize| apart(self.rows[axis], size.rows[axis]) + self.ends[axis];
+        let columns = parts(self.columns, size.columns);
+        let vectors: usize = columns.iter().filter(|part| part.1 > 0).map(|part| self.vectors(part.0)).sum();
+        let weight = if self.broadcasts { CODE_WEIGHT } else { WINDOW_CODE_WEIGHT };
+        cycles * (1.0 + (rows(0) * rows(1) * vectors) as f64 * weight)
     }
 
     fn tile_cycles(&self, [inner, outer]: [usize; 2], columns: usize, facts: &Facts) -> f64 {
@@ -180,7 +190,18 @@ mod tests {
 
     fn problem(rows: [usize; 2], columns: usize, depth: usize) -> Problem {
         let lane_counts = vec![16, 8, 4];
-        Problem { columns, panel: None, lane_counts, lane_bytes: 4, rows, depth, broadcasts: true, steps: [1, 1], most: 32 }
+        Problem {
+            columns,
+            panel: None,
+            lane_counts,
+            lane_bytes: 4,
+            rows,
+            depth,
+            broadcasts: true,
+            ends: [0, 0],
+            steps: [1, 1],
+            most: 32,
+        }
     }
 
     #[test]

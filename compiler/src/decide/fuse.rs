@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use super::nest::{Nest, accesses};
+use super::nest::{Access, Nest, accesses};
 use super::schedule::padded_rounds;
 use crate::decisions::Fusion;
 use crate::loops::linear::{self, Atom, Linear};
@@ -241,9 +241,13 @@ impl Chooser {
         let nest = Nest::of(kernel, &kernel.body);
         let Some(reduction) = nest.reduction(kernel) else { return false };
         let operands = accesses(&kernel.exprs, reduction.updates);
+        let Some(ends) = padded_rounds(self.fuser.buffers(), kernel, &nest, &operands) else { return false };
+        // Each end has code of its own: of one round, but for windows on single channels, whose code is short.
+        let taps = |axis: &AxisId| ends.iter().any(|end| shares_index(kernel, &operands, *axis, end.axis));
+        let is_short = reduction.axes.iter().all(|axis| kernel.axes[*axis].extent == 1 || taps(axis));
         work <= MUCH_WORK
             && awkward_loads(kernel) <= awkward_loads(before)
-            && padded_rounds(self.fuser.buffers(), kernel, &nest, &operands).is_some()
+            && (is_short || ends.iter().all(|end| end.first.max(end.last) <= 1))
     }
 
     /// Of two buffers with the same values one is enough.
@@ -415,6 +419,12 @@ fn loads_in_loops(kernel: &Kernel) -> Vec<LoadInLoops> {
 
 fn reduces(kernel: &Kernel) -> bool {
     kernel.axes.values().any(|axis| axis.kind == AxisKind::Reduce)
+}
+
+/// Whether an index moves along both axes.
+fn shares_index(kernel: &Kernel, accesses: &[Access], a: AxisId, b: AxisId) -> bool {
+    let moves = |index: ExprId, axis| kernel.exprs.uses_axis(index, axis);
+    accesses.iter().flat_map(|access| &access.index).any(|&index| moves(index, a) && moves(index, b))
 }
 
 /// Whether reductions run along the last dimension of what they load, so that neighbours in memory are in one round of a tree.

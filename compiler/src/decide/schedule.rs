@@ -184,6 +184,7 @@ impl Tiler<'_> {
             rows,
             depth: self.reduction.axes.iter().map(|&axis| self.extent(axis)).product(),
             broadcasts: self.operands.iter().any(|access| self.stride(access, vector) == Stride::Zero),
+            ends: [inner, outer].map(|axis| axis.map_or(0, |axis| self.extent(axis) - self.between(axis))),
             steps: [inner, outer].map(|axis| axis.map_or(1, |axis| self.step(axis))),
             most: if long { registers / 2 } else { registers },
         };
