@@ -104,7 +104,7 @@ fn compiles_to_files_beside_each_other() {
     assert!(rule.starts_with("build/other.o ") && rule.ends_with(": \\\n  net.onnx\n"), "{rule}");
     succeed(folder, "net.onnx --dim n=3 --target aarch64 -o again/ --decisions build/other.decisions.json --depfile net.d");
     let rule = fs::read_to_string(folder.join("net.d")).unwrap();
-    assert!(rule.ends_with(": \\\n  net.onnx \\\n  build/other.decisions.json\n"), "{rule}");
+    assert!(rule.ends_with(": \\\n  net.onnx \\\n  build/other.decisions.json\n\nbuild/other.decisions.json:\n"), "{rule}");
 }
 
 /// The bytes depend on the model and the options, not on folder, home or locale.

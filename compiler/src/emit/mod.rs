@@ -29,7 +29,10 @@ pub struct Sizes {
     pub arena_bytes: u64,
     pub arena_lower_bound_bytes: u64,
     pub weights_bytes: u64,
+    /// Of all functions, and of what aligns one after the other.
     pub code_bytes: u64,
+    /// The rest of the read-only data: `NAME_model` and what it refers to, but for the weights.
+    pub description_bytes: u64,
     pub stack_bytes: u32,
 }
 
@@ -107,16 +110,19 @@ pub fn link(model: CompiledModel, target: &dyn Target) -> Linked {
     let entry_kernel = entry(&model, &symbols);
     let entry = target.compile(&entry_kernel, &model.cpu);
     let callee_stack_bytes = functions.iter().map(|(_, code)| code.stack_bytes).max().unwrap_or(0);
+    let stack_bytes = entry.stack_bytes + callee_stack_bytes;
+    functions.insert(0, (entry_kernel.name, entry));
+    let cpu_features = required_bits(&model.cpu);
     let lower_bounds = model.specializations.iter().map(|specialization| specialization.arena_lower_bound_bytes);
     let sizes = Sizes {
         arena_bytes: model.arena_bytes(),
         arena_lower_bound_bytes: lower_bounds.max().unwrap_or(0),
         weights_bytes: model.weights.len() as u64,
-        code_bytes: functions.iter().map(|(_, code)| code.bytes.len()).sum::<usize>() as u64 + entry.bytes.len() as u64,
-        stack_bytes: entry.stack_bytes + callee_stack_bytes,
+        code_bytes: object::code_size_bytes(functions.iter().map(|(_, code)| code)),
+        description_bytes: descriptor::descriptor(&model, cpu_features, stack_bytes).bytes.len() as u64,
+        stack_bytes,
     };
-    functions.insert(0, (entry_kernel.name, entry));
-    Linked { weights_symbol: weights_symbol(&model), cpu_features: required_bits(&model.cpu), model, functions, sizes }
+    Linked { weights_symbol: weights_symbol(&model), cpu_features, model, functions, sizes }
 }
 
 impl Linked {

@@ -333,6 +333,12 @@ pub enum Printed {
     CmakeDir,
     /// The folder of mcc.h
     IncludeDir,
+    /// The folder of mcc.pc: for PKG_CONFIG_PATH
+    PkgConfigDir,
+    /// The sources of the Rust crate mcc-runtime
+    RuntimeSource,
+    /// The Zephyr module: for ZEPHYR_EXTRA_MODULES
+    ZephyrModule,
 }
 
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
