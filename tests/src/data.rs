@@ -10,6 +10,11 @@ use mcc_support::{Tensor, TensorType};
 use prost::Message;
 use serde::Deserialize;
 
+/// The folder of the whole.
+pub fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests have a folder of their own").to_path_buf()
+}
+
 /// `tests/data`.
 pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("data")
@@ -28,6 +33,11 @@ fn cached(path: impl AsRef<Path>) -> PathBuf {
     let path = cache().join(path);
     assert!(path.exists(), "{} is missing: run tests/tools/setup.py, as ./test does", path.display());
     path
+}
+
+/// Where Python finds kconfiglib.
+pub fn kconfig() -> PathBuf {
+    cached("kconfig")
 }
 
 fn read(path: &Path) -> Vec<u8> {
