@@ -53,7 +53,7 @@ type Packed = BTreeMap<[u8; 32], Layout>;
 
 fn decide_one(question: &Question, packed: Option<&mut Packed>) -> Decisions {
     let Question { program, target, facts, mut fuel, .. } = *question;
-    let (mut fusions, mut fused) = fuse::choose(program, facts.vector_registers);
+    let (mut fusions, mut fused) = fuse::choose(program);
     let taken = spend(&mut fuel, fusions.len());
     if taken < fusions.len() {
         fusions.truncate(taken);
