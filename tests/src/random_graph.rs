@@ -136,7 +136,7 @@ const BINARY: [BinaryFn; 17] = [
 ];
 const SMOOTH_BINARY: usize = 5;
 
-const REDUCE: [ReduceFn; 4] = [ReduceFn::Sum, ReduceFn::Prod, ReduceFn::Max, ReduceFn::Min];
+const REDUCE: [ReduceFn; 5] = [ReduceFn::Sum, ReduceFn::Prod, ReduceFn::Max, ReduceFn::Min, ReduceFn::MaxNumber];
 
 impl<'b> Generator<'b, '_> {
     fn step(&mut self) {

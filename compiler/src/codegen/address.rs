@@ -252,6 +252,14 @@ impl Codegen<'_> {
         index.iter().zip(shape.iter()).filter_map(bound).collect()
     }
 
+    /// Whether an index lies outside of the buffer in all rounds.
+    pub(super) fn is_outside(&self, buffer: BufferId, index: &[ExprId]) -> bool {
+        self.bounds(buffer, index).iter().any(|bound| {
+            let (low, high) = bound.form.range(&self.ranges());
+            high < 0 || low >= bound.extent
+        })
+    }
+
     /// Loads an element, or a vector of them, at `level`.
     pub(super) fn load(
         &mut self,
@@ -262,14 +270,10 @@ impl Codegen<'_> {
         vector: bool,
     ) -> VReg {
         let Some(otherwise) = otherwise else { return self.load_inside(buffer, index, level, vector) };
-        let bounds = self.bounds(buffer, index);
-        let outside = bounds.iter().any(|bound| {
-            let (low, high) = bound.form.range(&self.ranges());
-            high < 0 || low >= bound.extent
-        });
-        if outside || self.program.buffers[buffer].ty.shape.count() == 0 {
+        if self.is_outside(buffer, index) || self.program.buffers[buffer].ty.shape.count() == 0 {
             return self.operand(otherwise, vector);
         }
+        let bounds = self.bounds(buffer, index);
         let mut inside: Option<VReg> = None;
         for bound in bounds {
             let test = self.inside(&bound, level);

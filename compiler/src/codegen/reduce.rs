@@ -248,7 +248,8 @@ fn count_sets(stmts: &[Stmt]) -> usize {
     count
 }
 
-fn identity_bits(op: Binary, dtype: DType) -> Option<u64> {
+/// The bits of what changes no other operand.
+pub(super) fn identity_bits(op: Binary, dtype: DType) -> Option<u64> {
     let float = |f32: f32, f64: f64| match dtype {
         DType::F32 => Some(u64::from(f32.to_bits())),
         DType::F64 => Some(f64.to_bits()),

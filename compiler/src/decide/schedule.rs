@@ -1,5 +1,7 @@
 //! How each kernel runs: which axis becomes lanes, and which rounds share registers. Reads from top to bottom.
 
+mod rows;
+
 use std::collections::BTreeMap;
 
 use mcc_kernel::Facts;
@@ -18,12 +20,14 @@ const MAX_BODY: usize = 112;
 const SUMS: usize = 4;
 /// Rounds of a short loop are unrolled up to this many.
 const MAX_UNROLLED: usize = 8;
+/// Rounds at the end of a padded axis are unrolled up to this many.
+const MAX_ENDS: usize = 4;
 /// Statements with more expressions than this are long: repeating them makes the code larger, not faster.
 const LONG: usize = 40;
 
 /// The steps for one kernel of a fused program.
 pub fn choose(program: &Program, kernel: &Kernel, layouts: &BTreeMap<String, Layout>, facts: &Facts) -> Vec<Step> {
-    let mut chooser = Chooser { program, kernel, layouts, facts, steps: Vec::new() };
+    let mut chooser = Chooser { program, kernel, layouts, facts, together: 1, steps: Vec::new() };
     chooser.nest(&kernel.body, true);
     chooser.steps
 }
@@ -310,6 +314,8 @@ struct Chooser<'a> {
     kernel: &'a Kernel,
     layouts: &'a BTreeMap<String, Layout>,
     facts: &'a Facts,
+    /// Rows of the tree around a nest that are jammed.
+    together: usize,
     steps: Vec<Step>,
 }
 
@@ -329,6 +335,10 @@ impl Chooser<'_> {
             };
         }
         // A tree: each nest in it by itself.
+        if let Some(rows) = self.rows_together(&nest) {
+            self.together = rows.count;
+            self.jam(&rows, &[]);
+        }
         for stmt in nest.body {
             match stmt {
                 Stmt::Loop { axis, .. } if self.kernel.axes[*axis].kind == AxisKind::Sequential => {}
@@ -419,8 +429,8 @@ impl Chooser<'_> {
             return;
         }
         let lanes = *lane_counts.iter().find(|&&lanes| lanes <= extent).expect("the narrowest fits");
-        let block =
-            (lanes * if expression_count(self.kernel, nest.body.iter()) > LONG { 1 } else { 2 }).min(extent / lanes * lanes);
+        let block = (lanes * if self.together > 1 || expression_count(self.kernel, nest.body.iter()) > LONG { 1 } else { 2 })
+            .min(extent / lanes * lanes);
         self.split(&name, block);
         self.vectors(&format!("{name}.i"), block, &lane_counts);
         if extent % block > 0 {
@@ -432,6 +442,17 @@ impl Chooser<'_> {
     fn peel(&mut self, padded: &[Peel]) {
         for peel in padded {
             self.steps.push(Step::Peel { axis: self.name(peel.axis), first: peel.first, last: peel.last });
+        }
+    }
+
+    /// Unrolls the rounds that were taken off, while they are few.
+    fn unroll_ends(&mut self, padded: &[Peel]) {
+        for peel in padded {
+            for (end, rounds) in [("b", peel.first), ("e", peel.last)] {
+                if (2..=MAX_ENDS).contains(&rounds) {
+                    self.unroll(format!("{}.{end}", self.name(peel.axis)));
+                }
+            }
         }
     }
 
@@ -465,6 +486,10 @@ impl Chooser<'_> {
                 let padded = padded_rounds(self.program, self.kernel, nest, &operands).unwrap_or_default();
                 let padded: Vec<Peel> = padded.into_iter().filter(|peel| peel.axis != vector).collect();
                 self.peel(&padded);
+                // Where all cells of a window are known, those outside cost nothing.
+                if reduction.axes.iter().map(|&axis| self.extent(axis)).product::<usize>() <= MAX_UNROLLED {
+                    self.unroll_ends(&padded);
+                }
                 tile.rows.iter().for_each(|rows| self.jam(rows, &padded));
                 self.split(&name, columns);
                 if extent >= columns {
@@ -480,7 +505,7 @@ impl Chooser<'_> {
                 // The axis in lanes is the innermost.
                 self.move_inside(&name, &self.name(last));
                 tile.rows.iter().for_each(|rows| self.jam(rows, &[]));
-                let rows: usize = tile.rows.iter().map(|rows| rows.count).product();
+                let rows = tile.rows.iter().map(|rows| rows.count).product::<usize>() * self.together;
                 self.sum_in_lanes(&name, self.extent(vector), tile.columns, rows);
             }
         }
@@ -518,7 +543,9 @@ impl Chooser<'_> {
             };
             operands.iter().filter(moves).map(|access| self.program.buffers[access.buffer].ty.size_bytes()).sum()
         };
-        let rows_come_once = bytes(false) > self.facts.l2_bytes && bytes(true) <= self.facts.l2_bytes / 2;
+        // Without weights there is nothing that should stay.
+        let streams = bytes(false) == 0 && !operands.iter().any(|access| is_constant(self.program, access.buffer));
+        let rows_come_once = streams || bytes(false) > self.facts.l2_bytes && bytes(true) <= self.facts.l2_bytes / 2;
         let last = nest.spatial.iter().rev().copied().find(|&axis| axis != vector);
         match last {
             Some(_) if rows_come_once && nest.spatial.last() == Some(&vector) => {}
