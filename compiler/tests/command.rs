@@ -132,6 +132,31 @@ fn the_same_bytes_anywhere() {
 }
 
 /// A build script gets what the command writes.
+/// The object without its weights is the same whatever they are, and the file is one of the outputs.
+#[test]
+fn weights_are_written_apart() {
+    let folder = folder();
+    let folder = folder.path();
+    let others = ModelProto::decode(&*model()).map(|mut model| {
+        model.graph.as_mut().unwrap().initializer[0].float_data = vec![3.0, 1.0, 4.0, 1.0];
+        model.encode_to_vec()
+    });
+    fs::create_dir(folder.join("other")).unwrap();
+    fs::write(folder.join("other/net.onnx"), others.unwrap()).unwrap();
+    for place in ["", "other/"] {
+        succeed(
+            folder,
+            &format!("{place}net.onnx --dim n=3 -q -o {place}net.o --weights-file {place}net.bin --depfile {place}net.d"),
+        );
+        assert!(fs::read_to_string(folder.join(format!("{place}net.d"))).unwrap().contains("net.bin"));
+    }
+    let read = |name: &str| fs::read(folder.join(name)).unwrap();
+    let [first, second] = ["net.bin", "other/net.bin"].map(read);
+    assert_eq!(first[..48], second[..48], "both are for the same code");
+    assert_ne!(first[64..], second[64..]);
+    assert_eq!(read("net.h"), read("other/net.h"));
+}
+
 #[test]
 fn programs_compile_to_the_same_files() {
     let (one, other) = (folder(), folder());
@@ -197,6 +222,10 @@ fn errors_say_what_to_do_and_write_nothing() {
         ("opt --run no-such-pass text.onnx", 1, "hello"),
         ("check net.onnx", 1, "--dim n="),
         ("", 2, "Usage"),
+        ("net.onnx --dim n=3 --weights-section a,b", 1, "for Mach-O only"),
+        ("net.onnx --dim n=3 --emit object --weights-file net.onnx", 1, "would replace what the compile reads"),
+        ("net.onnx --dim n=3 --constant x=1,2 --weights-file w", 1, "x"),
+        ("net.onnx --weights-section a --weights-file w", 2, "cannot be used with"),
         ("net.onnx -O2", 2, "0..=1"),
         ("net.onnx -O0 --fuel 3", 2, "cannot be used with"),
         ("net.onnx --no-such-option", 2, "--no-such-option"),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use mcc_kernel::BranchProtection;
 use mcc_support::tensor::Number;
 use mcc_support::{DType, Error, Result, Shape, Tensor, TensorType, bail, ensure};
 
@@ -35,6 +36,9 @@ Examples:
 struct Cli {
     #[command(subcommand)]
     _command: Option<Command>,
+    /// Print where a build system finds what it needs; written to the user's cache where it is not there
+    #[arg(long = "print", value_name = "WHAT", exclusive = true)]
+    _print: Option<Printed>,
     #[command(flatten)]
     _compile: CompileArgs,
 }
@@ -43,6 +47,7 @@ struct Cli {
 #[derive(Debug)]
 pub enum Invocation {
     Compile(CompileArgs),
+    Print(Printed),
     Command(Command),
 }
 
@@ -50,6 +55,9 @@ impl Invocation {
     /// Ends the process where the command line is wrong or asks for help.
     pub fn parse() -> Self {
         let matches = Cli::command().get_matches();
+        if let Some(what) = matches.get_one("_print") {
+            return Invocation::Print(*what);
+        }
         let parsed = match matches.subcommand_name() {
             Some(_) => Command::from_arg_matches(&matches).map(Invocation::Command),
             None => CompileArgs::from_arg_matches(&matches).map(Invocation::Compile),
@@ -78,6 +86,8 @@ pub enum Command {
     Ops,
     /// List the targets and CPUs that can be compiled for
     Targets,
+    /// Write what build systems need, as a CMake package, below a folder (see also --print)
+    InstallFiles(InstallArgs),
 }
 
 #[derive(Args, Debug)]
@@ -108,6 +118,16 @@ pub struct CompileArgs {
     /// Make a run tell `mcc_call.profile` of each kernel before and after it
     #[arg(long)]
     pub profile: bool,
+    /// Of aarch64: mark where indirect branches may lead (bti), sign return addresses in memory (pac-ret), or both (standard)
+    #[arg(long, value_name = "KIND", default_value = "none")]
+    pub branch_protection: BranchProtectionKind,
+    /// Put the weights into a section of this name, which a linker script places (in Mach-O: SEGMENT,SECTION)
+    #[arg(long, value_name = "NAME", conflicts_with = "weights_file")]
+    pub weights_section: Option<String>,
+    /// Leave the weights out of the object and write them to this file, whose bytes each run is passed: for memory that is flashed
+    /// apart, and to change the weights without linking again
+    #[arg(long, value_name = "PATH")]
+    pub weights_file: Option<PathBuf>,
     /// Write the files that the result depends on, for make and ninja
     #[arg(long, value_name = "PATH")]
     pub depfile: Option<PathBuf>,
@@ -279,6 +299,40 @@ pub struct OptArgs {
     /// The graph
     #[arg(value_name = "FILE.graph")]
     pub file: PathBuf,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BranchProtectionKind {
+    None,
+    Bti,
+    PacRet,
+    Standard,
+}
+
+impl BranchProtectionKind {
+    pub fn protection(self) -> BranchProtection {
+        BranchProtection {
+            targets: matches!(self, Self::Bti | Self::Standard),
+            returns: matches!(self, Self::PacRet | Self::Standard),
+        }
+    }
+}
+
+#[derive(Args, Debug)]
+pub struct InstallArgs {
+    /// The prefix, as /usr/local: files go to DIR/include, DIR/lib and DIR/share
+    #[arg(value_name = "DIR")]
+    pub folder: PathBuf,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Printed {
+    /// The folder that all else is in, as an installed prefix: for CMAKE_PREFIX_PATH
+    Prefix,
+    /// The CMake package: for mcc_DIR
+    CmakeDir,
+    /// The folder of mcc.h
+    IncludeDir,
 }
 
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use mcc_support::{Error, Result, ensure};
 
 use crate::driver::{self, Compilation, Stage};
+use crate::emit::WeightsPlace;
 use crate::onnx::file;
 use crate::targets;
 
@@ -19,6 +20,12 @@ pub fn compile(args: &CompileArgs) -> Result<ExitCode> {
     options.name.clone_from(&args.name);
     options.stop_after = args.stop_after;
     options.profile = args.profile;
+    options.branch_protection = args.branch_protection.protection();
+    options.weights = match (&args.weights_section, &args.weights_file) {
+        (Some(name), _) => WeightsPlace::Section(name.clone()),
+        (None, Some(_)) => WeightsPlace::File,
+        (None, None) => WeightsPlace::Object,
+    };
     let mut reporter = Reporter::new(!args.quiet, args.print_after.clone());
     let result = driver::compile(&options, &mut reporter);
     let times = reporter.finish();
@@ -67,6 +74,9 @@ fn write(args: &CompileArgs, compilation: &Compilation) -> Result<()> {
             EmitKind::Kernel => ("kernel", compilation.text(Stage::Codegen).into_bytes()),
         };
         files.push((object.with_extension(extension), bytes));
+    }
+    if let (Some(path), Some(bytes)) = (&args.weights_file, compilation.linked().weights_file()) {
+        files.push((path.clone(), bytes));
     }
     if let Some(path) = &args.depfile {
         let targets: Vec<&Path> = files.iter().map(|(path, _)| path.as_path()).collect();

@@ -12,7 +12,7 @@ impl Chooser<'_> {
     pub(super) fn rows_together(&self, nest: &Nest) -> Option<Rows> {
         let axis = nest.spatial.iter().rev().copied().find(|&axis| self.extent(axis) > 1)?;
         let fits = nest.body.iter().all(|stmt| self.may_be_jammed(stmt)) && self.kernel.axes[axis].limit.is_none();
-        let most = (self.facts.l1_bytes as usize / 2 / self.row_bytes(nest, axis).max(1)).min(MAX_ROWS);
+        let most = (self.facts.l1_bytes / 2 / self.row_bytes(nest, axis).max(1)).min(MAX_ROWS);
         let extent = self.extent(axis);
         // Without a rest where that is possible.
         let count = (2..=most).rev().find(|&count| extent.is_multiple_of(count)).unwrap_or_else(|| most.min(extent));
