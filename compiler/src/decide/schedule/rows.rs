@@ -4,7 +4,7 @@ use super::{Chooser, Rows, Tile, Vector};
 use crate::decide::nest::{Nest, accesses};
 use crate::loops::{AxisId, AxisKind, Role, Stmt};
 
-/// Rows at once, at most.
+/// Rows at once, at most: each has a few values of its own in registers.
 const MAX_ROWS: usize = 4;
 
 impl Chooser<'_> {
@@ -14,8 +14,8 @@ impl Chooser<'_> {
         let fits = nest.body.iter().all(|stmt| self.may_be_jammed(stmt)) && self.kernel.axes[axis].limit.is_none();
         let most = (self.facts.l1_bytes / 2 / self.row_bytes(nest, axis).max(1)).min(MAX_ROWS);
         let extent = self.extent(axis);
-        // Without a rest where that is possible.
-        let count = (2..=most).rev().find(|&count| extent.is_multiple_of(count)).unwrap_or_else(|| most.min(extent));
+        // Without a rest where one less does that.
+        let count = if extent.is_multiple_of(3) && !extent.is_multiple_of(most) { most.min(3) } else { most.min(extent) };
         (fits && count > 1).then_some(Rows { axis, merged: None, count })
     }
 
