@@ -51,7 +51,7 @@ impl Codegen<'_> {
         })
     }
 
-    fn ranges(&self) -> KernelRanges<'_> {
+    pub(super) fn ranges(&self) -> KernelRanges<'_> {
         KernelRanges { exprs: &self.kernel.exprs, axes: &self.kernel.axes }
     }
 
@@ -252,14 +252,6 @@ impl Codegen<'_> {
         index.iter().zip(shape.iter()).filter_map(bound).collect()
     }
 
-    /// Whether an index lies outside of the buffer in all rounds.
-    pub(super) fn is_outside(&self, buffer: BufferId, index: &[ExprId]) -> bool {
-        self.bounds(buffer, index).iter().any(|bound| {
-            let (low, high) = bound.form.range(&self.ranges());
-            high < 0 || low >= bound.extent
-        })
-    }
-
     /// Loads an element, or a vector of them, at `level`.
     pub(super) fn load(
         &mut self,
@@ -270,7 +262,7 @@ impl Codegen<'_> {
         vector: bool,
     ) -> VReg {
         let Some(otherwise) = otherwise else { return self.load_inside(buffer, index, level, vector) };
-        if self.is_outside(buffer, index) || self.program.buffers[buffer].ty.shape.count() == 0 {
+        if self.is_outside(buffer, index) {
             return self.operand(otherwise, vector);
         }
         let bounds = self.bounds(buffer, index);

@@ -23,13 +23,19 @@ pub use names::{given_model_name, model_name, tensor_names};
 pub use stage::Staged;
 pub use weights::WeightsPlace;
 
+/// Characters of a node's name in a symbol.
+const MAX_NODE_NAME: usize = 48;
+
 /// What a model takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sizes {
     pub arena_bytes: u64,
     pub arena_lower_bound_bytes: u64,
     pub weights_bytes: u64,
+    /// Of all functions, and of what aligns one after the other.
     pub code_bytes: u64,
+    /// The rest of the read-only data: `NAME_model` and what it refers to, but for the weights.
+    pub description_bytes: u64,
     pub stack_bytes: u32,
 }
 
@@ -86,6 +92,18 @@ pub fn weights_symbol(model: &CompiledModel) -> String {
     format!("{}_weights", model.name)
 }
 
+/// What debuggers and profilers show: the kernel and the first node that it computes, `digits_k012_conv_add_max__r1_b_Conv`.
+fn kernel_symbol(model: &CompiledModel, kernel: &CompiledKernel) -> String {
+    let node = kernel.origins.first().map_or("", String::as_str);
+    let node: String = node.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+    // The ends of names tell nodes apart, their beginnings modules.
+    let node = &node[node.len().saturating_sub(MAX_NODE_NAME)..];
+    match node.trim_matches('_') {
+        "" => format!("{}_{}", model.name, kernel.name),
+        node => format!("{}_{}__{node}", model.name, kernel.name),
+    }
+}
+
 /// Makes the entry function. Kernels of the same code become one function.
 pub fn link(model: CompiledModel, target: &dyn Target) -> Linked {
     let mut functions: Vec<(String, Code)> = Vec::new();
@@ -95,7 +113,7 @@ pub fn link(model: CompiledModel, target: &dyn Target) -> Linked {
     for kernel in model.kernels() {
         let symbol = known.entry(&kernel.code).or_insert_with(|| {
             // Specializations have kernels of the same name.
-            let name = format!("{}_{}", model.name, kernel.name);
+            let name = kernel_symbol(&model, kernel);
             let numbered = (2..).map(|number| format!("{name}_{number}"));
             let mut candidates = std::iter::once(name.clone()).chain(numbered);
             let symbol = candidates.find(|symbol| taken.insert(symbol.clone())).expect("some number is free");
@@ -107,16 +125,19 @@ pub fn link(model: CompiledModel, target: &dyn Target) -> Linked {
     let entry_kernel = entry(&model, &symbols);
     let entry = target.compile(&entry_kernel, &model.cpu);
     let callee_stack_bytes = functions.iter().map(|(_, code)| code.stack_bytes).max().unwrap_or(0);
+    let stack_bytes = entry.stack_bytes + callee_stack_bytes;
+    functions.insert(0, (entry_kernel.name, entry));
+    let cpu_features = required_bits(&model.cpu);
     let lower_bounds = model.specializations.iter().map(|specialization| specialization.arena_lower_bound_bytes);
     let sizes = Sizes {
         arena_bytes: model.arena_bytes(),
         arena_lower_bound_bytes: lower_bounds.max().unwrap_or(0),
         weights_bytes: model.weights.len() as u64,
-        code_bytes: functions.iter().map(|(_, code)| code.bytes.len()).sum::<usize>() as u64 + entry.bytes.len() as u64,
-        stack_bytes: entry.stack_bytes + callee_stack_bytes,
+        code_bytes: object::code_size_bytes(functions.iter().map(|(_, code)| code)),
+        description_bytes: descriptor::descriptor(&model, cpu_features, stack_bytes).bytes.len() as u64,
+        stack_bytes,
     };
-    functions.insert(0, (entry_kernel.name, entry));
-    Linked { weights_symbol: weights_symbol(&model), cpu_features: required_bits(&model.cpu), model, functions, sizes }
+    Linked { weights_symbol: weights_symbol(&model), cpu_features, model, functions, sizes }
 }
 
 impl Linked {

@@ -45,6 +45,15 @@ pub struct Module<'a> {
     pub data: Vec<Data<'a>>,
 }
 
+/// What functions take in an object, in this order.
+pub fn code_size_bytes<'a>(functions: impl IntoIterator<Item = &'a Code>) -> u64 {
+    functions.into_iter().fold(0, |end: u64, code| end.next_multiple_of(code_align_bytes(code)) + code.bytes.len() as u64)
+}
+
+fn code_align_bytes(code: &Code) -> u64 {
+    u64::from(code.align_bytes).max(16)
+}
+
 /// The bytes of the object file. The same module gives the same bytes.
 pub fn write_object(module: &Module<'_>, triple: &Triple, protection: BranchProtection) -> Vec<u8> {
     let mut writer = Writer::new(triple);
@@ -125,7 +134,7 @@ impl Writer {
         let code = function.code;
         let section = self.object.add_subsection(StandardSection::Text, function.symbol.as_bytes());
         // Padding between functions is never run.
-        let offset = self.object.append_section_data(section, &code.bytes, u64::from(code.align_bytes).max(16));
+        let offset = self.object.append_section_data(section, &code.bytes, code_align_bytes(code));
         let place = Place { section, offset };
         self.define(function.symbol, place, code.bytes.len(), SymbolKind::Text, function.exported);
         place
