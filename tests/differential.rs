@@ -398,7 +398,8 @@ fn linked_programs_compute_the_same(levels: &[Level]) {
         cases.push((seed, level, random, judge, want, status));
     }
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let harness = Harness::build(levels[0].machine, Link::Static, &names, &objects, folder.path());
+    let link = if levels[0].bare { Link::Board } else { Link::Static };
+    let harness = Harness::build(levels[0].machine, link, &names, &objects, folder.path());
     let outcomes = harness.run(&records, 1).unwrap_or_else(|error| panic!("{error}"));
     for ((seed, level, random, judge, want, status), outcome) in cases.iter().zip(outcomes) {
         assert_eq!(outcome.status as u32, *status, "seed {seed} for {level}: the status");
