@@ -214,6 +214,19 @@ fn the_set_that_fits_runs_on_the_best_cpu() {
     }
 }
 
+/// The packing of the best CPU serves the others, which alone would pack otherwise.
+#[test]
+fn cpus_share_weights() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let weights = |cpu| {
+        let level = Level { machine: Machine::X86_64, cpu, bare: false };
+        built(folder.path(), level, &SETS[3..]).linked().model.weights.clone()
+    };
+    let [best, middle, least] = ["x86-64-v4", "x86-64-v3", "x86-64-v2"].map(weights);
+    assert!(best != middle && best != least, "this tests nothing");
+    assert_eq!(weights(all_levels(Machine::X86_64).cpu), best);
+}
+
 fn linked_sets_run(level: Level, link: Link) {
     let folder = TempDir::new().expect("a temporary folder");
     let compilation = built(folder.path(), level, &SETS);

@@ -28,7 +28,7 @@ const WINDOW_CODE_WEIGHT: f64 = 1.0 / 1000.0;
 pub struct Problem {
     /// Elements along the axis in lanes.
     pub columns: usize,
-    /// Elements of the panels in which a weight lies already, which a tile then has.
+    /// Elements of the panels in which a weight lies already: a tile has all of one, or an even part.
     pub panel: Option<usize>,
     /// Lane counts of the vectors that may be used, the widest first.
     pub lane_counts: Vec<usize>,
@@ -72,7 +72,10 @@ impl Problem {
     fn sizes(&self, facts: &Facts) -> Vec<Size> {
         let lanes = self.lane_counts[0];
         let columns: Vec<usize> = match self.panel {
-            Some(panel) => vec![panel],
+            Some(panel) => {
+                let parts = (1..=panel / lanes).filter(|count| panel.is_multiple_of(*count)).map(|count| panel / count);
+                std::iter::once(panel).chain(parts.filter(|&part| part < panel && part.is_multiple_of(lanes))).collect()
+            }
             None if !self.broadcasts => vec![lanes.min(self.columns)],
             None => {
                 (1..=MAX_VECTORS.min(self.columns.div_ceil(lanes))).map(|vectors| (vectors * lanes).min(self.columns)).collect()
@@ -221,6 +224,10 @@ mod tests {
         assert_eq!(49usize.div_ceil(size.rows[0]), 2, "{size:?}");
         let packed = Problem { panel: Some(48), ..problem([49, 1], 96, 100) };
         assert_eq!(packed.best(&facts(32, 2)).columns, 48);
+        // Fewer registers hold a part of it.
+        let narrow = Problem { panel: Some(96), lane_counts: vec![8], ..packed };
+        let size = narrow.best(&facts(16, 2));
+        assert!(size.columns < 48 && 96 % size.columns == 0 && size.rows[0] > 1, "{size:?}");
     }
 
     #[test]

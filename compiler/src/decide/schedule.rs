@@ -48,6 +48,8 @@ pub struct Tile {
     pub lane_counts: Vec<usize>,
     /// Elements along the vector axis, where it is spatial; else those of one vector.
     pub columns: usize,
+    /// Elements of the panels in which a weight lies already, of which the columns are an even part.
+    pub panel: Option<usize>,
     /// Other spatial axes whose rounds are jammed, the innermost first.
     pub rows: Vec<Rows>,
     /// Whether one factor is the same in all lanes.
@@ -200,7 +202,15 @@ impl Tiler<'_> {
             }
             (None, None) => Vec::new(),
         };
-        Tile { vector: Vector::Spatial(vector), lane_counts: lane_counts.to_vec(), columns: size.columns, rows, broadcasts }
+        let panel = problem.panel.filter(|&panel| panel > size.columns);
+        Tile {
+            vector: Vector::Spatial(vector),
+            lane_counts: lane_counts.to_vec(),
+            columns: size.columns,
+            panel,
+            rows,
+            broadcasts,
+        }
     }
 
     /// Whether two axes, one just inside of the other, can be walked as one: the end of a round of the inner one is where the next
@@ -230,6 +240,7 @@ impl Tiler<'_> {
             vector,
             lane_counts: lane_counts.to_vec(),
             columns: lane_counts[0],
+            panel: None,
             rows: columns.into_iter().chain(rows).collect(),
             broadcasts: true,
         }
@@ -497,13 +508,18 @@ impl Chooser<'_> {
                     self.unroll(format!("{}.{end}", self.name(peel.axis)));
                 }
                 tile.rows.iter().for_each(|rows| self.jam(rows, &padded));
-                let ((name, extent), columns) = (self.between(&padded, vector), tile.columns);
-                self.split(&name, columns);
-                if extent >= columns {
-                    self.vectors(&format!("{name}.i"), columns, &tile.lane_counts);
-                }
-                if extent % columns > 0 {
-                    self.vectors(&format!("{name}.t"), extent % columns, &tile.lane_counts);
+                let (name, extent) = self.between(&padded, vector);
+                match tile.panel {
+                    None => self.columns(&name, extent, tile),
+                    Some(panel) => {
+                        self.split(&name, panel);
+                        if extent >= panel {
+                            self.columns(&format!("{name}.i"), panel, tile);
+                        }
+                        if extent % panel > 0 {
+                            self.columns(&format!("{name}.t"), extent % panel, tile);
+                        }
+                    }
                 }
                 self.unroll_steps(&order, tile);
             }
@@ -515,6 +531,17 @@ impl Chooser<'_> {
                 let rows = tile.rows.iter().map(|rows| rows.count).product::<usize>() * self.together;
                 self.sum_in_lanes(&name, self.extent(vector), tile.columns, rows);
             }
+        }
+    }
+
+    /// Splits an axis of this extent into the columns of tiles, in vectors.
+    fn columns(&mut self, name: &str, extent: usize, tile: &Tile) {
+        self.split(name, tile.columns);
+        if extent >= tile.columns {
+            self.vectors(&format!("{name}.i"), tile.columns, &tile.lane_counts);
+        }
+        if extent % tile.columns > 0 {
+            self.vectors(&format!("{name}.t"), extent % tile.columns, &tile.lane_counts);
         }
     }
 
