@@ -40,7 +40,7 @@ pub fn decide(programs: &[&Program], target: &str, facts: &Facts, fuel: &[Option
 type Packed = BTreeMap<[u8; 32], Layout>;
 
 fn decide_one(program: &Program, target: &str, facts: &Facts, mut fuel: Option<u64>, packed: Option<&mut Packed>) -> Decisions {
-    let (mut fusions, mut fused) = fuse::choose(program, facts.vector_registers);
+    let (mut fusions, mut fused) = fuse::choose(program);
     let taken = spend(&mut fuel, fusions.len());
     if taken < fusions.len() {
         fusions.truncate(taken);

@@ -15,6 +15,8 @@ use crate::npy;
 use crate::onnx::{DeclaredDim, DeclaredType, Model};
 use crate::passes;
 
+use super::memory::Limits;
+
 const EXAMPLES: &str = "\
 Examples:
   mcc digits.onnx                                     digits.o, digits.h and digits.json for this machine
@@ -118,6 +120,9 @@ pub struct CompileArgs {
     /// Make a run tell `mcc_call.profile` of each kernel before and after it
     #[arg(long)]
     pub profile: bool,
+    /// Fail, with what dominates, where the model takes more: of arena, stack, code, weights, as arena=64KiB,code=32KiB
+    #[arg(long, value_name = "KIND=SIZE,…")]
+    pub limit: Option<Limits>,
     /// Of aarch64: mark where indirect branches may lead (bti), sign return addresses in memory (pac-ret), or both (standard)
     #[arg(long, value_name = "KIND", default_value = "none")]
     pub branch_protection: BranchProtectionKind,
@@ -237,6 +242,15 @@ pub struct InspectArgs {
     /// Show the machine code of this kernel, by its name or a part of it or of a node's, with its loops marked
     #[arg(long, value_name = "KERNEL")]
     pub asm: Option<String>,
+    /// Show what the model takes: the arena over time, the tensors that make its peak, stack, code and weights of each kernel
+    #[arg(long, conflicts_with = "asm")]
+    pub memory: bool,
+    /// Draw the arena over time into this file
+    #[arg(long, value_name = "FILE.svg")]
+    pub svg: Option<PathBuf>,
+    /// Fail where the model takes more, as when compiling
+    #[arg(long, value_name = "KIND=SIZE,…")]
+    pub limit: Option<Limits>,
     /// Print JSON, with every loop
     #[arg(long)]
     pub json: bool,

@@ -13,6 +13,7 @@ use crate::onnx::file;
 use crate::targets;
 
 use super::args::{CompileArgs, EmitKind};
+use super::memory::Memory;
 use super::report::{self, Reporter};
 
 pub fn compile(args: &CompileArgs) -> Result<ExitCode> {
@@ -32,6 +33,9 @@ pub fn compile(args: &CompileArgs) -> Result<ExitCode> {
     let compilation = result?;
     if !args.quiet {
         compilation.warnings.iter().for_each(|warning| report::warning(warning));
+    }
+    if let Some(limits) = args.limit.as_ref().filter(|_| args.stop_after.is_none()) {
+        Memory::of(&compilation).check(limits)?;
     }
     if args.stop_after.is_none() {
         write(args, &compilation)?;
