@@ -72,11 +72,12 @@ impl Problem {
     fn sizes(&self, facts: &Facts) -> Vec<Size> {
         let lanes = self.lane_counts[0];
         let columns: Vec<usize> = match self.panel {
-            Some(panel) => {
-                let parts = (1..=panel / lanes).filter(|count| panel.is_multiple_of(*count)).map(|count| panel / count);
-                std::iter::once(panel).chain(parts.filter(|&part| part < panel && part.is_multiple_of(lanes))).collect()
+            Some(panel) if !self.broadcasts => {
+                let fits = |part: &usize| *part <= self.window_columns(facts);
+                vec![self.parts(panel).find(fits).unwrap_or(panel)]
             }
-            None if !self.broadcasts => vec![lanes.min(self.columns)],
+            Some(panel) => self.parts(panel).collect(),
+            None if !self.broadcasts => vec![self.window_columns(facts).min(self.columns)],
             None => {
                 (1..=MAX_VECTORS.min(self.columns.div_ceil(lanes))).map(|vectors| (vectors * lanes).min(self.columns)).collect()
             }
@@ -106,6 +107,20 @@ impl Problem {
             }
         }
         sizes
+    }
+
+    /// Neighbours of windows that are done together: a vector, and where windows leave out some of what they slide over, so that loads
+    /// are many beside the multiply-adds, two that share a line of the cache.
+    fn window_columns(&self, facts: &Facts) -> usize {
+        let (lanes, line) = (self.lane_counts[0], facts.line_bytes / self.lane_bytes.max(1));
+        if self.steps.iter().any(|&step| step > 1) && 2 * lanes <= line { 2 * lanes } else { lanes }
+    }
+
+    /// A panel, and its even parts that fill vectors, the largest first.
+    fn parts(&self, panel: usize) -> impl Iterator<Item = usize> {
+        let lanes = self.lane_counts[0];
+        let parts = (2..=panel / lanes).filter(move |count| panel.is_multiple_of(count * lanes)).map(move |count| panel / count);
+        std::iter::once(panel).chain(parts)
     }
 
     /// Vectors for so many neighbours, each of the widest that the rest fills.
