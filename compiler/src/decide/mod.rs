@@ -6,6 +6,7 @@ pub mod layout;
 pub mod nest;
 pub mod order;
 pub mod schedule;
+pub mod winograd;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -46,11 +47,17 @@ fn decide_one(program: &Program, target: &str, facts: &Facts, mut fuel: Option<u
         fusions.truncate(taken);
         fused = realize::fuse::fuse(program, &fusions).expect("the first of fusions that were chosen");
     }
+    let values = layout::values(&fused);
+    let mut winograd = winograd::choose(&fused, &values, facts, &BTreeMap::new());
+    let taken = spend(&mut fuel, winograd.len());
+    winograd = winograd.into_iter().take(taken).collect();
+    let fused = realize::winograd::apply(fused, &winograd).expect("convolutions that were chosen");
     let order = order::choose(&fused);
-    let layouts = match packed {
-        Some(packed) => layouts_beside(&fused, facts, packed),
-        None => layout::choose(&fused, facts),
-    };
+    let packed_before = packed.as_deref().map(|packed| known(&fused, packed)).unwrap_or_default();
+    let layouts = layout::add_weights(&fused, facts, values, packed_before);
+    if let Some(packed) = packed {
+        remember(&fused, &layouts, packed);
+    }
     let taken = spend(&mut fuel, layouts.len());
     let layouts: BTreeMap<String, Layout> = layouts.into_iter().take(taken).collect();
     let decision = |name: &String| {
@@ -60,7 +67,7 @@ fn decide_one(program: &Program, target: &str, facts: &Facts, mut fuel: Option<u
         (name.clone(), KernelDecision { target: target.to_owned(), schedule })
     };
     let kernels = order.iter().map(decision).collect();
-    Decisions { fusions, order, layouts, kernels }
+    Decisions { fusions, winograd, order, layouts, kernels }
 }
 
 /// How many of `count` the fuel suffices for.
@@ -70,23 +77,24 @@ fn spend(fuel: &mut Option<u64>, count: usize) -> usize {
     taken as usize
 }
 
-/// Layouts, where constants in `packed` lie as that says; adds those that are new.
-fn layouts_beside(program: &Program, facts: &Facts, packed: &mut Packed) -> BTreeMap<String, Layout> {
-    let constants: Vec<(&String, [u8; 32], usize)> = program
-        .buffers
-        .values()
-        .filter_map(|buffer| match &buffer.role {
-            Role::Constant(tensor) => Some((&buffer.name, hash(tensor), buffer.ty.rank())),
-            _ => None,
-        })
-        .collect();
-    let known = constants.iter().filter_map(|(name, hash, _)| Some(((*name).clone(), packed.get(hash)?.clone())));
-    let layouts = layout::choose_beside(program, facts, known.collect());
-    for (name, hash, rank) in constants {
+/// The layouts of constants that other programs have, too.
+fn known(program: &Program, packed: &Packed) -> BTreeMap<String, Layout> {
+    constants(program).filter_map(|(name, tensor)| Some((name.clone(), packed.get(&hash(tensor))?.clone()))).collect()
+}
+
+/// Adds layouts of constants that are new.
+fn remember(program: &Program, layouts: &BTreeMap<String, Layout>, packed: &mut Packed) {
+    for (name, tensor) in constants(program) {
         let layout = layouts.get(name).cloned();
-        packed.entry(hash).or_insert_with(|| layout.unwrap_or_else(|| Layout::row_major(rank)));
+        packed.entry(hash(tensor)).or_insert_with(|| layout.unwrap_or_else(|| Layout::row_major(tensor.shape().rank())));
     }
-    layouts
+}
+
+fn constants(program: &Program) -> impl Iterator<Item = (&String, &Tensor)> {
+    program.buffers.values().filter_map(|buffer| match &buffer.role {
+        Role::Constant(tensor) => Some((&buffer.name, tensor)),
+        _ => None,
+    })
 }
 
 fn hash(tensor: &Tensor) -> [u8; 32] {
