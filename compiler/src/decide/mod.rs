@@ -12,10 +12,10 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use mcc_kernel::Facts;
-use mcc_support::Tensor;
+use mcc_support::{Result, Tensor};
 use sha2::{Digest, Sha256};
 
-use crate::decisions::{Decisions, KernelDecision, Layout};
+use crate::decisions::{Decisions, Fusion, KernelDecision, Layout, Winograd};
 use crate::loops::{Program, Role};
 use crate::realize;
 
@@ -29,18 +29,23 @@ pub fn decide(programs: &[&Program], target: &str, facts: &Facts, fuel: &[Option
     let size = |program: &Program| -> usize { program.inputs.iter().map(|(_, id)| program.buffers[*id].ty.shape.count()).sum() };
     let mut order: Vec<usize> = (0..programs.len()).collect();
     order.sort_by_key(|&index| Reverse(size(programs[index])));
-    let mut packed = BTreeMap::new();
+    let mut shared = Shared::default();
     let mut decisions = vec![Decisions::default(); programs.len()];
     for index in order {
-        decisions[index] = decide_one(programs[index], target, facts, fuel[index], Some(&mut packed));
+        decisions[index] = decide_one(programs[index], target, facts, fuel[index], Some(&mut shared));
     }
     decisions
 }
 
-/// Layouts of constants by the hash of their contents.
-type Packed = BTreeMap<[u8; 32], Layout>;
+/// What programs that have the same constants settle on, by the hash of their contents.
+#[derive(Default)]
+struct Shared {
+    layouts: BTreeMap<[u8; 32], Layout>,
+    /// Results of a tile of convolutions with these weights.
+    outputs: BTreeMap<[u8; 32], usize>,
+}
 
-fn decide_one(program: &Program, target: &str, facts: &Facts, mut fuel: Option<u64>, packed: Option<&mut Packed>) -> Decisions {
+fn decide_one(program: &Program, target: &str, facts: &Facts, mut fuel: Option<u64>, mut shared: Option<&mut Shared>) -> Decisions {
     let (mut fusions, mut fused) = fuse::choose(program, facts.vector_registers);
     let taken = spend(&mut fuel, fusions.len());
     if taken < fusions.len() {
@@ -48,26 +53,66 @@ fn decide_one(program: &Program, target: &str, facts: &Facts, mut fuel: Option<u
         fused = realize::fuse::fuse(program, &fusions).expect("the first of fusions that were chosen");
     }
     let values = layout::values(&fused);
-    let mut winograd = winograd::choose(&fused, &values, facts, &BTreeMap::new());
+    let fixed = shared.as_deref().map(|shared| found(&fused, &shared.outputs)).unwrap_or_default();
+    let winograd = winograd::choose(&fused, &values, facts, &fixed);
     let taken = spend(&mut fuel, winograd.len());
-    winograd = winograd.into_iter().take(taken).collect();
-    let fused = realize::winograd::apply(fused, &winograd).expect("convolutions that were chosen");
-    let order = order::choose(&fused);
-    let packed_before = packed.as_deref().map(|packed| known(&fused, packed)).unwrap_or_default();
-    let layouts = layout::add_weights(&fused, facts, values, packed_before);
-    if let Some(packed) = packed {
-        remember(&fused, &layouts, packed);
+    let winograd: BTreeMap<String, Winograd> = winograd.into_iter().take(taken).collect();
+    if let Some(shared) = &mut shared {
+        let outputs = winograd::outputs_of_weights(&fused, &winograd);
+        remember(&fused, &outputs, &mut shared.outputs);
     }
-    let taken = spend(&mut fuel, layouts.len());
+    let fused = realize::winograd::apply(fused, &winograd).expect("convolutions that were chosen");
+    let rest = rest(&fused, values, target, facts, &mut fuel, shared.map(|shared| &mut shared.layouts));
+    Decisions { fusions, winograd, ..rest }
+}
+
+/// All other decisions for these ones.
+///
+/// # Errors
+///
+/// Those that do not fit the program.
+pub fn complete(
+    program: &Program,
+    fusions: Vec<Fusion>,
+    winograd: BTreeMap<String, Winograd>,
+    target: &str,
+    facts: &Facts,
+) -> Result<Decisions> {
+    let fused = realize::fuse::fuse(program, &fusions)?;
+    let values = layout::values(&fused);
+    let fused = realize::winograd::apply(fused, &winograd)?;
+    Ok(Decisions { fusions, winograd, ..rest(&fused, values, target, facts, &mut None, None) })
+}
+
+/// Order, layouts and schedules of a program whose values lie as `layouts` say.
+fn rest(
+    fused: &Program,
+    layouts: BTreeMap<String, Layout>,
+    target: &str,
+    facts: &Facts,
+    fuel: &mut Option<u64>,
+    packed: Option<&mut BTreeMap<[u8; 32], Layout>>,
+) -> Decisions {
+    let order = order::choose(fused);
+    let before = packed.as_deref().map(|packed| found(fused, packed)).unwrap_or_default();
+    let layouts = layout::add_weights(fused, facts, layouts, before);
+    if let Some(packed) = packed {
+        let of = |(name, tensor): (&String, &Tensor)| {
+            let layout = layouts.get(name).cloned();
+            (name.clone(), layout.unwrap_or_else(|| Layout::row_major(tensor.shape().rank())))
+        };
+        remember(fused, &constants(fused).map(of).collect(), packed);
+    }
+    let taken = spend(fuel, layouts.len());
     let layouts: BTreeMap<String, Layout> = layouts.into_iter().take(taken).collect();
     let decision = |name: &String| {
         let kernel = fused.kernels.iter().find(|kernel| kernel.name == *name).expect("the order names the kernels");
-        let mut schedule = schedule::choose(&fused, kernel, &layouts, facts);
-        schedule.truncate(spend(&mut fuel, schedule.len()));
+        let mut schedule = schedule::choose(fused, kernel, &layouts, facts);
+        schedule.truncate(spend(fuel, schedule.len()));
         (name.clone(), KernelDecision { target: target.to_owned(), schedule })
     };
     let kernels = order.iter().map(decision).collect();
-    Decisions { fusions, winograd, order, layouts, kernels }
+    Decisions { order, layouts, kernels, ..Decisions::default() }
 }
 
 /// How many of `count` the fuel suffices for.
@@ -77,16 +122,17 @@ fn spend(fuel: &mut Option<u64>, count: usize) -> usize {
     taken as usize
 }
 
-/// The layouts of constants that other programs have, too.
-fn known(program: &Program, packed: &Packed) -> BTreeMap<String, Layout> {
-    constants(program).filter_map(|(name, tensor)| Some((name.clone(), packed.get(&hash(tensor))?.clone()))).collect()
+/// What is known of the constants of a program, by their names.
+fn found<T: Clone>(program: &Program, known: &BTreeMap<[u8; 32], T>) -> BTreeMap<String, T> {
+    constants(program).filter_map(|(name, tensor)| Some((name.clone(), known.get(&hash(tensor))?.clone()))).collect()
 }
 
-/// Adds layouts of constants that are new.
-fn remember(program: &Program, layouts: &BTreeMap<String, Layout>, packed: &mut Packed) {
+/// Adds what is new of constants.
+fn remember<T: Clone>(program: &Program, of: &BTreeMap<String, T>, known: &mut BTreeMap<[u8; 32], T>) {
     for (name, tensor) in constants(program) {
-        let layout = layouts.get(name).cloned();
-        packed.entry(hash(tensor)).or_insert_with(|| layout.unwrap_or_else(|| Layout::row_major(tensor.shape().rank())));
+        if let Some(of) = of.get(name) {
+            known.entry(hash(tensor)).or_insert_with(|| of.clone());
+        }
     }
 }
 

@@ -44,6 +44,16 @@ pub fn choose(
     program.kernels.iter().filter_map(chosen).collect()
 }
 
+/// By name of the weights of each convolution, the results of a tile along each dimension, 1 for none.
+pub fn outputs_of_weights(program: &Program, chosen: &BTreeMap<String, Winograd>) -> BTreeMap<String, usize> {
+    let of = |kernel: &Kernel| {
+        let convolution = Convolution::of(program, kernel).ok()?;
+        let outputs = chosen.get(&kernel.name).map_or(1, |winograd| winograd.outputs);
+        Some((program.buffers[convolution.weights].name.clone(), outputs))
+    };
+    program.kernels.iter().filter_map(of).collect()
+}
+
 /// Whether the channels of a map are neighbours, so that they are transformed in lanes.
 fn has_channels_last(program: &Program, layouts: &BTreeMap<String, Layout>, convolution: &Convolution) -> bool {
     let last = layouts.get(&program.buffers[convolution.from].name).and_then(|layout| layout.coordinates.last().map(|last| last.dim));
