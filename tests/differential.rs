@@ -68,9 +68,9 @@ fn random_tiles(fused: &loops::Program, random: &mut Random) -> BTreeMap<String,
         let Ok(convolution) = Convolution::of(fused, kernel) else { continue };
         let outputs = *random.pick(&[2, 4]);
         if random.chance(0.8) && convolution.map.iter().all(|&extent| extent >= outputs) {
-            let count = convolution.tiles(outputs);
-            let groups: Vec<usize> = (1..=count).filter(|&tiles| count.is_multiple_of(tiles)).collect();
-            tiles.insert(kernel.name.clone(), Winograd { outputs, tiles: *random.pick(&groups) });
+            let [count, _] = convolution.tiles(outputs);
+            let groups: Vec<usize> = (1..=count).filter(|&rows| count.is_multiple_of(rows)).collect();
+            tiles.insert(kernel.name.clone(), Winograd { outputs, rows: *random.pick(&groups) });
         }
     }
     tiles

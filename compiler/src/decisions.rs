@@ -52,8 +52,8 @@ pub enum Fusion {
 pub struct Winograd {
     /// Results along each dimension of a tile: 2 or 4. Each of a tile's products takes the place of that square of sums.
     pub outputs: usize,
-    /// Tiles that are transformed together: a divisor of their number.
-    pub tiles: usize,
+    /// Rows of tiles that are transformed together: a divisor of the number of rows of all images.
+    pub rows: usize,
 }
 
 /// Order of a buffer's elements in memory: an index is taken apart into physical coordinates, the first outermost, which are dense.
@@ -131,8 +131,8 @@ impl Decisions {
 
 impl fmt::Display for Winograd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { outputs, tiles } = self;
-        write!(f, "{outputs} × {outputs} results of a tile, {tiles} tiles together")
+        let Self { outputs, rows } = self;
+        write!(f, "{outputs} × {outputs} results of a tile, {rows} rows of tiles together")
     }
 }
 

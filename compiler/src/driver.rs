@@ -290,7 +290,7 @@ impl Compilation {
         let decisions = if options.decisions.is_empty() {
             let programs: Vec<&Program> = self.specializations.iter().map(Specialization::program).collect();
             let fuel: Vec<Option<u64>> = self.specializations.iter().map(|specialization| specialization.fuel).collect();
-            decide::decide(&programs, target, &self.facts(), &fuel)
+            decide::decide(&programs, target, &self.facts(), options.winograd, &fuel)
         } else {
             let (given, needed) = (options.decisions.len(), self.specializations.len());
             ensure!(given == needed, "decisions for {given} sets of shapes are given, there are {needed}");
@@ -569,6 +569,7 @@ impl Specialization {
             program.kernels.iter().zip(&self.kernels).zip(&self.codes).map(|((kernel, compiled), code)| CompiledKernel {
                 name: kernel.name.clone(),
                 origins: kernel.origins.clone(),
+                winograd: self.decisions().winograd.get(&kernel.name).map(|winograd| winograd.outputs),
                 code: code.clone(),
                 args: compiled.buffers.iter().map(|&buffer| buffer_place(plan.places[buffer])).collect(),
                 extent: compiled.extent as i64,

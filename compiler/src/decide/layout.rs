@@ -236,13 +236,7 @@ fn pack_weights(
     }
 }
 
-fn panels(
-    kernel: &Kernel,
-    access: &Access,
-    (panel, nr): (usize, Option<usize>),
-    around: &[AxisId],
-    reduce: &[AxisId],
-) -> Layout {
+fn panels(kernel: &Kernel, access: &Access, (panel, nr): (usize, Option<usize>), around: &[AxisId], reduce: &[AxisId]) -> Layout {
     // Dimensions in the order in which the loops walk them: those of axes around the panels, those of other spatial axes, then the
     // reduction's.
     let rank = |dim: usize| {

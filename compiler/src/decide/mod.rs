@@ -20,10 +20,14 @@ use crate::loops::{Program, Role};
 use crate::realize;
 
 /// Chooses for lowered programs that share their constants; `target` is the name of the one that compiles their kernels, with its
-/// facts. `fuel` says, for each program, how many fusions, layouts and schedule steps are taken, in this order; `None`: all.
-pub fn decide(programs: &[&Program], target: &str, facts: &Facts, fuel: &[Option<u64>]) -> Vec<Decisions> {
-    if let [program] = programs {
-        return vec![decide_one(program, target, facts, fuel[0], None)];
+/// facts. With `may_transform`, convolutions are transformed where that is
+/// faster. `fuel` says, for each program, how many fusions, transformed convolutions, layouts and schedule steps are taken, in this order; `None`: all.
+pub fn decide(programs: &[&Program], target: &str, facts: &Facts, may_transform: bool, fuel: &[Option<u64>]) -> Vec<Decisions> {
+    let decide = |index: usize, shared: Option<&mut Shared>| {
+        decide_one(programs[index], target, facts, may_transform, fuel[index], shared)
+    };
+    if programs.len() == 1 {
+        return vec![decide(0, None)];
     }
     // The largest chooses how a constant is packed, and all others take it over: it is there once.
     let size = |program: &Program| -> usize { program.inputs.iter().map(|(_, id)| program.buffers[*id].ty.shape.count()).sum() };
@@ -32,7 +36,7 @@ pub fn decide(programs: &[&Program], target: &str, facts: &Facts, fuel: &[Option
     let mut shared = Shared::default();
     let mut decisions = vec![Decisions::default(); programs.len()];
     for index in order {
-        decisions[index] = decide_one(programs[index], target, facts, fuel[index], Some(&mut shared));
+        decisions[index] = decide(index, Some(&mut shared));
     }
     decisions
 }
@@ -45,7 +49,14 @@ struct Shared {
     outputs: BTreeMap<[u8; 32], usize>,
 }
 
-fn decide_one(program: &Program, target: &str, facts: &Facts, mut fuel: Option<u64>, mut shared: Option<&mut Shared>) -> Decisions {
+fn decide_one(
+    program: &Program,
+    target: &str,
+    facts: &Facts,
+    may_transform: bool,
+    mut fuel: Option<u64>,
+    mut shared: Option<&mut Shared>,
+) -> Decisions {
     let (mut fusions, mut fused) = fuse::choose(program, facts.vector_registers);
     let taken = spend(&mut fuel, fusions.len());
     if taken < fusions.len() {
@@ -54,7 +65,7 @@ fn decide_one(program: &Program, target: &str, facts: &Facts, mut fuel: Option<u
     }
     let values = layout::values(&fused);
     let fixed = shared.as_deref().map(|shared| found(&fused, &shared.outputs)).unwrap_or_default();
-    let winograd = winograd::choose(&fused, &values, facts, &fixed);
+    let winograd = if may_transform { winograd::choose(&fused, &values, facts, &fixed) } else { BTreeMap::new() };
     let taken = spend(&mut fuel, winograd.len());
     let winograd: BTreeMap<String, Winograd> = winograd.into_iter().take(taken).collect();
     if let Some(shared) = &mut shared {

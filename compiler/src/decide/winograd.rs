@@ -18,8 +18,8 @@ const PRODUCTS: f64 = 0.9;
 const BYTES_PER_CYCLE: f64 = 8.0;
 /// More weights have to save so much of the time.
 const GAIN: f64 = 0.85;
-/// Tiles of a group, at most: their inputs and products stay in the second cache.
-const TILES: usize = 32;
+/// Tiles of a group, at least, so that weights are read for many of them at once. More leave the second cache.
+const TILES: usize = 14;
 
 /// The convolutions of a fused program that are transformed, whose values lie as `layouts` say. `fixed` has, by name of weights, the
 /// results of a tile that other programs have settled on.
@@ -39,7 +39,7 @@ pub fn choose(
             None => outputs(&convolution, facts),
         };
         let fits = outputs > 1 && convolution.map.iter().all(|&extent| extent >= outputs);
-        fits.then(|| (kernel.name.clone(), Winograd { outputs, tiles: tiles(&convolution, outputs) }))
+        fits.then(|| (kernel.name.clone(), Winograd { outputs, rows: rows(&convolution, outputs) }))
     };
     program.kernels.iter().filter_map(chosen).collect()
 }
@@ -56,7 +56,8 @@ pub fn outputs_of_weights(program: &Program, chosen: &BTreeMap<String, Winograd>
 
 /// Whether the channels of a map are neighbours, so that they are transformed in lanes.
 fn has_channels_last(program: &Program, layouts: &BTreeMap<String, Layout>, convolution: &Convolution) -> bool {
-    let last = layouts.get(&program.buffers[convolution.from].name).and_then(|layout| layout.coordinates.last().map(|last| last.dim));
+    let last =
+        layouts.get(&program.buffers[convolution.from].name).and_then(|layout| layout.coordinates.last().map(|last| last.dim));
     last == Some(convolution.channel_dim)
 }
 
@@ -84,12 +85,14 @@ fn direct_cycles(convolution: &Convolution, facts: &Facts) -> f64 {
 }
 
 fn cycles(convolution: &Convolution, outputs: usize, facts: &Facts) -> f64 {
-    let (tiles, inputs) = (convolution.tiles(outputs) as f64, (outputs + 2) as f64);
+    let (tiles, inputs) = (convolution.tiles(outputs).iter().product::<usize>() as f64, (outputs + 2) as f64);
     let places = inputs * inputs;
     // Vector operations of a tile: each of the rows and columns is transformed once.
     let (of_inputs, of_products) = if outputs == 4 { (260.0, 200.0) } else { (70.0, 50.0) };
     let transforms = vectors(convolution.channels, facts) * of_inputs + vectors(convolution.filters, facts) * of_products;
-    products(convolution, tiles * places, facts) + tiles * transforms / f64::from(facts.fmas_per_cycle) + weights(convolution, places)
+    products(convolution, tiles * places, facts)
+        + tiles * transforms / f64::from(facts.fmas_per_cycle)
+        + weights(convolution, places)
 }
 
 fn vectors(elements: usize, facts: &Facts) -> f64 {
@@ -106,10 +109,8 @@ fn weights(convolution: &Convolution, places: f64) -> f64 {
     4.0 * places * (convolution.channels * convolution.filters) as f64 / BYTES_PER_CYCLE
 }
 
-/// The largest divisor of the number of tiles that is not too large; of those that exceed it, the smallest.
-fn tiles(convolution: &Convolution, outputs: usize) -> usize {
-    let count = convolution.tiles(outputs);
-    let divides = |tiles: &usize| count.is_multiple_of(*tiles);
-    let below = (TILES / 4..=TILES).rev().find(divides);
-    below.or_else(|| (TILES..=count).find(divides)).unwrap_or(count)
+/// The fewest rows with enough tiles for a group, or all.
+fn rows(convolution: &Convolution, outputs: usize) -> usize {
+    let [rows, columns] = convolution.tiles(outputs);
+    (1..=rows).find(|&group| rows.is_multiple_of(group) && group * columns >= TILES).unwrap_or(rows)
 }

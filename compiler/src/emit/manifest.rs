@@ -21,6 +21,7 @@ pub fn manifest(model: &CompiledModel, symbols: &[&str], required_features: &[&s
                 "name": kernel.name,
                 "symbol": symbol,
                 "origins": kernel.origins,
+                "winograd": kernel.winograd,
                 "code_bytes": kernel.code.bytes.len(),
                 "stack_bytes": kernel.code.stack_bytes,
             })

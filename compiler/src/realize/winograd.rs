@@ -3,9 +3,9 @@
 //! ```text
 //! for m, y, x { a = 0; for c, ky, kx { a = a + x[c, y + ky, x + kx] * w[m, c, ky, kx] }; y[m, y, x] = f(a) }
 //!     → for b {
-//!         for t, c { inputs[p, t, c] = (Bᵀ x[c, tile t of b] B)[p] for each p }
+//!         for r, s, c { inputs[p, t, c] = (Bᵀ x[c, tile t of b] B)[p] for each p, where t = r · (tiles of a row) + s }
 //!         for p, m, t { a = 0; for c { a = a + inputs[p, t, c] * u[p, c, m] }; products[p, t, m] = a }
-//!         for t, m { y[m, tile t of b] = f(Aᵀ products[.., t, m] A) } }
+//!         for r, s, m { y[m, tile t of b] = f(Aᵀ products[.., t, m] A) } }
 //! ```
 //!
 //! Where a map is not a whole number of tiles, the last tile of a row or column lies over the one before it, so that all of it is inside,
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 use mcc_support::{DType, Error, Result, TensorType, bail, ensure};
 
-use super::fuse::rewrite::{Copier, Load, compact, fresh_axis, shell, simplify};
+use super::fuse::rewrite::{Copier, Load, compact, drop_unit_axes, fresh_axis, shell, simplify};
 use crate::decisions::Winograd;
 use crate::loops::linear::{Atom, Linear};
 use crate::loops::sites;
@@ -40,14 +40,13 @@ pub fn apply(mut program: Program, decisions: &BTreeMap<String, Winograd>) -> Re
 fn rewritten(program: &mut Program, place: usize, decision: Winograd) -> Result<Kernel> {
     let transform = Transform::new(decision.outputs)?;
     let convolution = Convolution::of(program, &program.kernels[place])?;
-    let count = convolution.tiles(decision.outputs);
+    let [rows, columns] = convolution.tiles(decision.outputs);
     let [y, x] = convolution.map;
     ensure!(y >= decision.outputs && x >= decision.outputs, "a map of {y} × {x} is smaller than a tile");
-    ensure!(decision.tiles > 0 && count.is_multiple_of(decision.tiles), "{count} tiles are not in groups of {}", decision.tiles);
-    let buffers = Buffers::add(program, place, &convolution, &transform, decision.tiles)?;
+    ensure!(decision.rows > 0 && rows.is_multiple_of(decision.rows), "{rows} rows are not in groups of {}", decision.rows);
+    let buffers = Buffers::add(program, place, &convolution, &transform, decision.rows * columns)?;
     let kernel = &program.kernels[place];
-    let outputs = decision.outputs;
-    let writer = Writer { kernel, convolution: &convolution, transform: &transform, buffers, outputs, tiles: decision.tiles };
+    let writer = Writer { kernel, convolution: &convolution, transform: &transform, buffers, decision };
     Ok(writer.write())
 }
 
@@ -134,9 +133,10 @@ impl Convolution {
         })
     }
 
-    /// The number of tiles of all images.
-    pub fn tiles(&self, outputs: usize) -> usize {
-        self.images * self.map.iter().map(|&extent| extent.div_ceil(outputs)).product::<usize>()
+    /// Rows of tiles of all images, and tiles of a row.
+    pub fn tiles(&self, outputs: usize) -> [usize; 2] {
+        let [rows, columns] = self.map.map(|extent| extent.div_ceil(outputs));
+        [self.images * rows, columns]
     }
 
     /// What results are stored to.
@@ -232,13 +232,7 @@ struct Buffers {
 }
 
 impl Buffers {
-    fn add(
-        program: &mut Program,
-        place: usize,
-        convolution: &Convolution,
-        transform: &Transform,
-        tiles: usize,
-    ) -> Result<Self> {
+    fn add(program: &mut Program, place: usize, convolution: &Convolution, transform: &Transform, tiles: usize) -> Result<Self> {
         let name = program.kernels[place].name.clone();
         let places = transform.inputs() * transform.inputs();
         let &Convolution { channels, filters, .. } = convolution;
@@ -274,14 +268,17 @@ struct Writer<'a> {
     convolution: &'a Convolution,
     transform: &'a Transform,
     buffers: Buffers,
-    outputs: usize,
-    tiles: usize,
+    decision: Winograd,
 }
 
-/// Where a tile's results lie.
+/// A tile of a group.
 struct Tile {
+    /// Around it.
+    loops: [AxisId; 2],
+    /// In its group.
+    number: ExprId,
     image: ExprId,
-    /// Along y and x, the first that it stores, and the first that it computes.
+    /// Results along y and x: the first that it stores, and the first that it computes.
     stored: [ExprId; 2],
     first: [ExprId; 2],
 }
@@ -289,55 +286,54 @@ struct Tile {
 impl Writer<'_> {
     fn write(&self) -> Kernel {
         let mut kernel = shell(self.kernel);
-        let groups = self.convolution.tiles(self.outputs) / self.tiles;
-        let group = axis(&mut kernel, "b", groups, AxisKind::Spatial);
-        let before = if groups > 1 {
-            let (group, tiles) = (kernel.exprs.axis(group), kernel.exprs.int(self.tiles as i64));
-            kernel.exprs.binary(Binary::Mul, group, tiles)
-        } else {
-            kernel.exprs.int(0)
-        };
-        let mut body = self.transform_inputs(&mut kernel, before);
+        let [rows, _] = self.convolution.tiles(self.decision.outputs);
+        let group = axis(&mut kernel, "b", rows / self.decision.rows, AxisKind::Spatial);
+        let mut body = self.transform_inputs(&mut kernel, group);
         body.extend(self.multiply(&mut kernel));
-        body.extend(self.transform_products(&mut kernel, before));
-        kernel.body = if groups > 1 { Stmt::loops(&[group], body) } else { body };
-        kernel
+        body.extend(self.transform_products(&mut kernel, group));
+        kernel.body = Stmt::loops(&[group], body);
+        drop_unit_axes(&kernel)
     }
 
     fn places(&self) -> usize {
         self.transform.inputs()
     }
 
-    fn tile(&self, kernel: &mut Kernel, before: ExprId, tile: AxisId) -> Tile {
-        let counts = self.convolution.map.map(|extent| extent.div_ceil(self.outputs));
-        let tile = kernel.exprs.axis(tile);
-        let tile = kernel.exprs.binary(Binary::Add, before, tile);
-        let along = |kernel: &mut Kernel, divide: usize, modulo: Option<usize>| {
-            let (divide, modulo) = (kernel.exprs.int(divide as i64), modulo.map(|modulo| kernel.exprs.int(modulo as i64)));
-            let quotient = kernel.exprs.binary(Binary::DivFloor, tile, divide);
-            let index = modulo.map_or(quotient, |modulo| kernel.exprs.binary(Binary::Mod, quotient, modulo));
-            simplify(kernel, index)
+    /// The tile of a group in loops of its own.
+    fn tile(&self, kernel: &mut Kernel, group: AxisId) -> Tile {
+        let Winograd { outputs, rows } = self.decision;
+        let [_, columns] = self.convolution.tiles(outputs);
+        let loops = [axis(kernel, "r", rows, AxisKind::Spatial), axis(kernel, "s", columns, AxisKind::Spatial)];
+        let map = self.convolution.map;
+        let of_image = map[0].div_ceil(outputs) as i64;
+        let exprs = &mut kernel.exprs;
+        let [group, row, column] = [group, loops[0], loops[1]].map(|axis| exprs.axis(axis));
+        let mut scaled = |by: usize, term: ExprId, plus: ExprId| {
+            let by = exprs.int(by as i64);
+            let product = exprs.binary(Binary::Mul, term, by);
+            exprs.binary(Binary::Add, product, plus)
         };
-        let image = along(kernel, counts[0] * counts[1], None);
-        let mut stored = [along(kernel, counts[1], Some(counts[0])), along(kernel, 1, Some(counts[1]))];
+        let (number, row) = (scaled(columns, row, column), scaled(rows, group, row));
+        let of_image = exprs.int(of_image);
+        let image = exprs.binary(Binary::DivFloor, row, of_image);
+        let row = exprs.binary(Binary::Mod, row, of_image);
+        let image = simplify(kernel, image);
+        let mut stored = [row, column];
         let mut first = stored;
         for dim in 0..2 {
-            let (outputs, last) = (self.outputs as i64, (self.convolution.map[dim] - self.outputs) as i64);
-            let (outputs, last) = (kernel.exprs.int(outputs), kernel.exprs.int(last));
-            stored[dim] = kernel.exprs.binary(Binary::Mul, stored[dim], outputs);
+            let [size, last] = [outputs, map[dim] - outputs].map(|number| kernel.exprs.int(number as i64));
+            stored[dim] = kernel.exprs.binary(Binary::Mul, stored[dim], size);
             first[dim] = kernel.exprs.binary(Binary::Min, stored[dim], last);
             [stored[dim], first[dim]] = [stored[dim], first[dim]].map(|index| simplify(kernel, index));
         }
-        Tile { image, stored, first }
+        Tile { loops, number, image, stored, first }
     }
 
     /// The tiles of a group, transformed.
-    fn transform_inputs(&self, kernel: &mut Kernel, before: ExprId) -> Vec<Stmt> {
-        let [tiles, channels] = [self.tiles, self.convolution.channels];
-        let tile_axis = axis(kernel, "t", tiles, AxisKind::Spatial);
-        let channel_axis = axis(kernel, "c", channels, AxisKind::Spatial);
-        let tile = self.tile(kernel, before, tile_axis);
-        let (round, channel) = (kernel.exprs.axis(tile_axis), kernel.exprs.axis(channel_axis));
+    fn transform_inputs(&self, kernel: &mut Kernel, group: AxisId) -> Vec<Stmt> {
+        let channel_axis = axis(kernel, "c", self.convolution.channels, AxisKind::Spatial);
+        let tile = self.tile(kernel, group);
+        let channel = kernel.exprs.axis(channel_axis);
         let count = self.places();
         let mut body = Vec::new();
         let mut columns = Vec::new();
@@ -350,11 +346,11 @@ impl Writer<'_> {
             let row: Vec<ExprId> = columns.iter().map(|column| column[y]).collect();
             for (x, value) in self.transform.input(&mut kernel.exprs, &row).into_iter().enumerate() {
                 let place = kernel.exprs.int((y * count + x) as i64);
-                let index = vec![place, round, channel];
+                let index = vec![place, tile.number, channel];
                 body.push(Stmt::Store { buffer: self.buffers.inputs, index, value, guard: None });
             }
         }
-        Stmt::loops(&[tile_axis, channel_axis], body)
+        Stmt::loops(&[tile.loops[0], tile.loops[1], channel_axis], body)
     }
 
     /// An input of a tile.
@@ -363,9 +359,7 @@ impl Writer<'_> {
         let mut copier = Copier::new(self.kernel, &mut keep);
         let [_, y_axis, x_axis, channel_axis, ky, kx] = self.convolution.axes;
         let (y, x) = (kernel.exprs.int(y as i64), kernel.exprs.int(x as i64));
-        for (axis, by) in
-            [(y_axis, tile.first[0]), (x_axis, tile.first[1]), (channel_axis, channel), (ky, y), (kx, x)]
-        {
+        for (axis, by) in [(y_axis, tile.first[0]), (x_axis, tile.first[1]), (channel_axis, channel), (ky, y), (kx, x)] {
             copier.replace_axis(axis, by);
         }
         if let Some(image) = self.convolution.image {
@@ -379,7 +373,8 @@ impl Writer<'_> {
         let &Convolution { channels, filters, .. } = self.convolution;
         let place = axis(kernel, "p", self.places() * self.places(), AxisKind::Spatial);
         let filter = axis(kernel, "m", filters, AxisKind::Spatial);
-        let tile = axis(kernel, "t", self.tiles, AxisKind::Spatial);
+        let [_, columns] = self.convolution.tiles(self.decision.outputs);
+        let tile = axis(kernel, "t", self.decision.rows * columns, AxisKind::Spatial);
         let channel = axis(kernel, "c", channels, AxisKind::Reduce);
         let sum = kernel.var(DType::F32);
         let exprs = &mut kernel.exprs;
@@ -398,30 +393,29 @@ impl Writer<'_> {
     }
 
     /// The results of a group of tiles.
-    fn transform_products(&self, kernel: &mut Kernel, before: ExprId) -> Vec<Stmt> {
-        let tile_axis = axis(kernel, "t", self.tiles, AxisKind::Spatial);
+    fn transform_products(&self, kernel: &mut Kernel, group: AxisId) -> Vec<Stmt> {
         let filter_axis = axis(kernel, "m", self.convolution.filters, AxisKind::Spatial);
-        let tile = self.tile(kernel, before, tile_axis);
-        let (round, filter) = (kernel.exprs.axis(tile_axis), kernel.exprs.axis(filter_axis));
+        let tile = self.tile(kernel, group);
+        let filter = kernel.exprs.axis(filter_axis);
         let count = self.places();
         let mut body = Vec::new();
         let mut columns = Vec::new();
         for x in 0..count {
             let load = |y: usize| {
                 let place = kernel.exprs.int((y * count + x) as i64);
-                kernel.exprs.load(self.buffers.products, DType::F32, vec![place, round, filter])
+                kernel.exprs.load(self.buffers.products, DType::F32, vec![place, tile.number, filter])
             };
             let column: Vec<ExprId> = (0..count).map(load).collect();
             let column = self.transform.output(&mut kernel.exprs, &column);
             columns.push(column.into_iter().map(|value| set(kernel, &mut body, value)).collect::<Vec<_>>());
         }
-        for y in 0..self.outputs {
+        for y in 0..self.decision.outputs {
             let row: Vec<ExprId> = columns.iter().map(|column| column[y]).collect();
             for (x, value) in self.transform.output(&mut kernel.exprs, &row).into_iter().enumerate() {
                 self.store(kernel, &mut body, &tile, filter, [y, x], value);
             }
         }
-        Stmt::loops(&[tile_axis, filter_axis], body)
+        Stmt::loops(&[tile.loops[0], tile.loops[1], filter_axis], body)
     }
 
     /// Stores a result of a tile, where no tile before it does.
@@ -435,8 +429,8 @@ impl Writer<'_> {
             index[dim] = kernel.exprs.binary(Binary::Add, tile.first[dim], offset);
             index[dim] = simplify(kernel, index[dim]);
             // In the last tile these are results of the one before it.
-            let rest = self.convolution.map[dim] % self.outputs;
-            if rest > 0 && at[dim] < self.outputs - rest {
+            let (outputs, rest) = (self.decision.outputs, self.convolution.map[dim] % self.decision.outputs);
+            if rest > 0 && at[dim] < outputs - rest {
                 let own = kernel.exprs.binary(Binary::Le, tile.stored[dim], index[dim]);
                 guard = Some(guard.map_or(own, |other| kernel.exprs.binary(Binary::And, other, own)));
             }
