@@ -16,7 +16,7 @@ const LONG_FUNCTIONS: usize = 0;
 const SKIPPED: [&str; 5] = [".git", "target", ".cache", ".venv", "__pycache__"];
 
 /// Files of which the name says that they are text for people, or code.
-const TEXT: [&str; 13] = ["rs", "c", "h", "S", "py", "sh", "md", "toml", "json", "txt", "graph", "kernel", "lock"];
+const TEXT: [&str; 14] = ["rs", "c", "h", "S", "py", "sh", "md", "toml", "json", "txt", "graph", "kernel", "lock", "cmake"];
 
 /// The only files that speak to Cranelift.
 const CRANELIFT: [(&str, &str); 2] = [
@@ -261,7 +261,8 @@ fn the_compiler_reads_no_environment() {
     let is_compiler =
         |file: &&File| file.is_rust() && ["compiler/", "targets/"].iter().any(|folder| file.path.starts_with(folder));
     let files: Vec<&File> = FILES.iter().filter(is_compiler).filter(|file| file.path.contains("/src/")).collect();
-    let faults = check_words(&files, &["env::var", "option_env!", "use std::env"], &[]);
+    let allowed = [("compiler/src/tools/install.rs", "where the user's cache is")];
+    let faults = check_words(&files, &["env::var", "option_env!", "use std::env"], &allowed);
     assert_none("what is made must depend on model and options alone", faults);
 }
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds mcc, compiles a trained model for this machine, links a C program with it and classifies ten images.
+# Builds mcc, compiles a trained model for this machine, links a C program with it and classifies twenty images.
 set -eu
 cd "$(dirname "$0")/../.."
 out=target/digits-c

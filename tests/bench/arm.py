@@ -124,7 +124,7 @@ def contractions(path):
 
 
 def shares(compiled, nodes):
-    """Multiply-adds ÷ 4 ÷ instructions: of the whole run, of dense functions with many channels, and of depthwise ones. Also the multiply-adds and kind of
+    """Multiply-adds and instructions: of the whole run, of dense functions with many channels, and of depthwise ones. Also the multiply-adds and kind of
     each function. A node counts where most multiply-adds are executed of the functions that have a part in it."""
     held = {}
     for name, node in nodes.items():
@@ -133,12 +133,17 @@ def shares(compiled, nodes):
             held.setdefault(max(parts, key=lambda f: compiled.counts[f][0]), []).append(node)
     kinds = {f: "depthwise" if all(h[2] for h in hs) else "dense" if all(not h[2] and h[1] >= MANY_CHANNELS for h in hs) else "few" for f, hs in held.items()}
     macs = {f: sum(h[0] for h in hs) for f, hs in held.items()}
-    found = {"share": sum(macs.values()) / 4 / compiled.executed()}
+    found = {"share": np.array([sum(macs.values()), compiled.executed()])}
     for kind in ("dense", "depthwise"):
         of_kind = [f for f in held if kinds[f] == kind]
-        executed = sum(int(compiled.counts[f].sum()) for f in of_kind)
-        found[kind] = sum(macs[f] for f in of_kind) / 4 / executed if executed else None
+        found[kind] = np.array([sum(macs[f] for f in of_kind), sum(int(compiled.counts[f].sum()) for f in of_kind)])
     return found, {f: (macs[f], kinds[f]) for f in held}
+
+
+def fraction(work):
+    """Of the instructions, those that multiply and add four numbers of the model; None where there is no instruction."""
+    multiply_adds, executed = work
+    return round(float(multiply_adds / 4 / executed), 4) if executed else None
 
 
 def ort_library():
@@ -180,7 +185,7 @@ def net(name, a):
     parts, held = shares(compiled, contractions(path))
     executed = compiled.executed()
     line = {"net": name, "cpu": a.cpu, "instructions": executed, "fma": round(compiled.of_kind("fma") / executed, 4)}
-    line |= {k: v if v is None else round(v, 4) for k, v in parts.items()}
+    line |= {k: fraction(v) for k, v in parts.items()}
     if a.ort:
         theirs, fma = ort_counts(path)
         line |= {"ort_instructions": theirs, "ort_fma": round(fma / theirs, 4), "over_ort": round(executed / theirs, 4)}
@@ -189,6 +194,7 @@ def net(name, a):
         table(compiled, held)
     if a.save:
         write({"aarch64": name, "commit": commit(), **line})
+    return parts
 
 
 def table(compiled, held):
@@ -264,8 +270,11 @@ def main():
     every = problems.read(f"{HERE}/kernels.txt")
     chosen = [p for p in every if not a.names or any(n in p.name or n == p.operator for n in a.names)]
     if a.what == "nets":
-        for name in a.names or NETS:
-            net(name, a)
+        works = [net(name, a) for name in a.names or NETS]
+        total = {kind: fraction(sum(parts[kind] for parts in works)) for kind in works[0]}
+        print("all nets, weighted by multiply-adds:", "  ".join(f"{k} {v}" for k, v in total.items()))
+        if a.save:
+            write({"aarch64": "all", "commit": commit(), "nets": a.names or NETS, **total})
     elif a.what == "kernels":
         for problem in chosen:
             kernel(problem, a)

@@ -10,6 +10,11 @@ use mcc_support::{Tensor, TensorType};
 use prost::Message;
 use serde::Deserialize;
 
+/// The folder of the whole.
+pub fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests have a folder of their own").to_path_buf()
+}
+
 /// `tests/data`.
 pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("data")

@@ -4,7 +4,7 @@
     setup.py        (also run by ./test)
 
 Tools come from apt-get, where that exists and may be used: a C compiler for the host and one for aarch64, qemu's user-mode
-emulation, npm. All else goes to the cache folder, $MCC_CACHE or ~/.cache/mcc:
+emulation, npm, and the build systems that programs use mcc from. All else goes to the cache folder, $MCC_CACHE or ~/.cache/mcc:
 
     venv/       Python packages of requirements.txt
     onnx-tests/ the ONNX backend tests, as the onnx package ships them
@@ -27,6 +27,11 @@ TOOLS = {
     "aarch64-linux-gnu-gcc": "gcc-aarch64-linux-gnu",
     "qemu-aarch64": "qemu-user",
     "npm": "npm",
+    "make": "make",
+    "cmake": "cmake",
+    "ninja": "ninja-build",
+    "meson": "meson",
+    "pkg-config": "pkg-config",
 }
 # what those leave out without recommended packages
 LIBRARIES = {"aarch64-linux-gnu-gcc": "libc6-dev-arm64-cross"}

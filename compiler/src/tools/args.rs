@@ -35,6 +35,9 @@ Examples:
 struct Cli {
     #[command(subcommand)]
     _command: Option<Command>,
+    /// Print where a build system finds what it needs; written to the user's cache where it is not there
+    #[arg(long = "print", value_name = "WHAT", exclusive = true)]
+    _print: Option<Printed>,
     #[command(flatten)]
     _compile: CompileArgs,
 }
@@ -43,6 +46,7 @@ struct Cli {
 #[derive(Debug)]
 pub enum Invocation {
     Compile(CompileArgs),
+    Print(Printed),
     Command(Command),
 }
 
@@ -50,6 +54,9 @@ impl Invocation {
     /// Ends the process where the command line is wrong or asks for help.
     pub fn parse() -> Self {
         let matches = Cli::command().get_matches();
+        if let Some(what) = matches.get_one("_print") {
+            return Invocation::Print(*what);
+        }
         let parsed = match matches.subcommand_name() {
             Some(_) => Command::from_arg_matches(&matches).map(Invocation::Command),
             None => CompileArgs::from_arg_matches(&matches).map(Invocation::Compile),
@@ -78,6 +85,8 @@ pub enum Command {
     Ops,
     /// List the targets and CPUs that can be compiled for
     Targets,
+    /// Write what build systems need, as a CMake package, below a folder (see also --print)
+    InstallFiles(InstallArgs),
 }
 
 #[derive(Args, Debug)]
@@ -290,6 +299,23 @@ pub struct OptArgs {
     /// The graph
     #[arg(value_name = "FILE.graph")]
     pub file: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub struct InstallArgs {
+    /// The prefix, as /usr/local: files go to DIR/include, DIR/lib and DIR/share
+    #[arg(value_name = "DIR")]
+    pub folder: PathBuf,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Printed {
+    /// The folder that all else is in, as an installed prefix: for CMAKE_PREFIX_PATH
+    Prefix,
+    /// The CMake package: for mcc_DIR
+    CmakeDir,
+    /// The folder of mcc.h
+    IncludeDir,
 }
 
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -10,6 +10,7 @@ pub mod diff;
 pub mod exec;
 mod inputs;
 mod inspect;
+mod install;
 pub mod interpret;
 mod lists;
 mod opt;
@@ -54,6 +55,7 @@ pub fn main() -> ExitCode {
 fn run_command(invocation: &Invocation) -> Result<ExitCode> {
     match invocation {
         Invocation::Compile(args) => compile::compile(args),
+        Invocation::Print(what) => install::print_path(*what),
         Invocation::Command(Command::Run(args)) => run::run(args),
         Invocation::Command(Command::Bench(args)) => bench::bench(args),
         Invocation::Command(Command::Inspect(args)) => inspect::inspect(args),
@@ -63,6 +65,7 @@ fn run_command(invocation: &Invocation) -> Result<ExitCode> {
         Invocation::Command(Command::Opt(args)) => opt::opt(args),
         Invocation::Command(Command::Ops) => lists::ops(),
         Invocation::Command(Command::Targets) => lists::targets(),
+        Invocation::Command(Command::InstallFiles(args)) => install::install_files(args),
     }
 }
 
