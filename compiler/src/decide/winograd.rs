@@ -15,7 +15,7 @@ use crate::realize::winograd::Convolution;
 /// The part of the peak of multiply-adds that products reach.
 const PRODUCTS: f64 = 0.9;
 /// Bytes of weights that come from memory in a cycle.
-const BYTES_PER_CYCLE: f64 = 8.0;
+const BYTES_PER_CYCLE: f64 = 6.0;
 /// More weights have to save so much of the time.
 const GAIN: f64 = 0.85;
 /// Tiles of a group, at least, so that weights are read for many of them at once. More leave the second cache.

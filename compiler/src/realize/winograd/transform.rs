@@ -189,3 +189,61 @@ fn plus(exprs: &mut Exprs, sum: ExprId, factor: f64, term: ExprId) -> ExprId {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::loops::Expr;
+    use mcc_support::DType;
+    use mcc_support::random::Random;
+
+    /// The value of sums and products of parameters, in f64.
+    fn value(exprs: &Exprs, id: ExprId, given: &[f64]) -> f64 {
+        match *exprs.get(id) {
+            Expr::Const(_, bits) => f64::from(f32::from_bits(bits as u32)),
+            Expr::Param(at, _) => given[at as usize],
+            Expr::Binary(op, a, b) => {
+                let (a, b) = (value(exprs, a, given), value(exprs, b, given));
+                match op {
+                    Binary::Add => a + b,
+                    Binary::Sub => a - b,
+                    Binary::Mul => a * b,
+                    _ => panic!("neither a sum nor a product"),
+                }
+            }
+            _ => panic!("neither a sum nor a product"),
+        }
+    }
+
+    #[test]
+    fn products_of_transforms_are_the_results_and_take_few_operations() {
+        let mut random = Random::new(5);
+        for (outputs, most) in [(2, [4, 6]), (4, [22, 16])] {
+            let transform = Transform::new(outputs).unwrap();
+            let inputs = transform.inputs();
+            let mut exprs = Exprs::default();
+            let params: Vec<ExprId> = (0..inputs).map(|at| exprs.add(Expr::Param(at as u32, DType::F32))).collect();
+            let of_inputs = transform.input(&mut exprs, &params);
+            let before = operations(&exprs);
+            let of_products = transform.output(&mut exprs, &params);
+            assert!(before <= most[0] && operations(&exprs) - before <= most[1], "{before}, {}", operations(&exprs));
+            for _ in 0..50 {
+                let mut number = || random.below(2001) as f64 / 1000.0 - 1.0;
+                let data: Vec<f64> = (0..inputs).map(|_| number()).collect();
+                let filter: Vec<f64> = (0..FILTER).map(|_| number()).collect();
+                let dot = |row: &Vec<f64>| row.iter().zip(&filter).map(|(a, b)| a * b).sum::<f64>();
+                let products: Vec<f64> =
+                    of_inputs.iter().zip(&transform.filter).map(|(&id, row)| value(&exprs, id, &data) * dot(row)).collect();
+                for (at, &id) in of_products.iter().enumerate() {
+                    let want: f64 = (0..FILTER).map(|k| data[at + k] * filter[k]).sum();
+                    let got = value(&exprs, id, &products);
+                    assert!((got - want).abs() < 1e-12, "{outputs} results: {got} for {want}");
+                }
+            }
+        }
+    }
+
+    fn operations(exprs: &Exprs) -> usize {
+        (0..exprs.len()).filter(|&id| matches!(exprs.get(ExprId(id as u32)), Expr::Binary(..))).count()
+    }
+}
