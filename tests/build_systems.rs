@@ -1,15 +1,16 @@
 //! Each example of a build system, copied out of the repository and built with an installed mcc: it works, and the model is compiled
 //! when what it depends on changed and not otherwise.
 
-use std::fs::{self, File};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::SystemTime;
 
-use mcc::onnx::proto::{ModelProto, StringStringEntryProto};
+use mcc::targets;
 use mcc_tests::data;
-use mcc_tests::machine::{Machine, run, try_run};
-use prost::Message;
+use mcc_tests::machine::{Machine, run};
+use mcc_tests::project::{Project, installed};
 
 /// How one build system is used. Commands are those of a shell, in the project's folder.
 #[derive(Clone, Copy)]
@@ -33,140 +34,29 @@ const CMAKE: System = System {
     option: ("CMakeLists.txt", "digits.onnx)", "digits.onnx OPTIONS --profile)"),
 };
 
-/// `cargo install`, once in a run of the tests; the folder of the command.
-fn installed() -> PathBuf {
-    let root = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("installed");
-    fs::create_dir_all(&root).unwrap();
-    // Tests are processes of one run, or threads of one process.
-    let run_id = std::env::var("NEXTEST_RUN_ID").unwrap_or_else(|_| std::process::id().to_string());
-    let lock = File::create(root.join("lock")).unwrap();
-    lock.lock().unwrap();
-    let stamp = root.join("run");
-    if fs::read_to_string(&stamp).ok().as_ref() != Some(&run_id) {
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo
-            .current_dir(data::repository())
-            .args(["install", "--quiet", "--debug", "--path", "compiler", "--offline", "--locked"]);
-        run(cargo.arg("--root").arg(&root).arg("--target-dir").arg(target));
-        fs::write(stamp, run_id).unwrap();
-    }
-    root.join("bin")
-}
+const MAKE: System = System {
+    example: "make",
+    configure: "true",
+    cross: "",
+    build: "make",
+    program: "build/classify",
+    option: ("Makefile", "MCCFLAGS =", "MCCFLAGS = --profile"),
+};
 
-/// A copy of an example, in a folder that is gone in the end.
-struct Project {
-    /// Keeps the folder.
-    _temporary: tempfile::TempDir,
-    folder: PathBuf,
-    /// Where mcc is, as in an installed prefix: a script that counts.
-    prefix: PathBuf,
-}
+const MESON: System = System {
+    example: "meson",
+    configure: "meson setup build",
+    cross: "--cross-file aarch64-linux.ini",
+    build: "meson compile -C build",
+    program: "build/classify",
+    option: ("meson.build", "'--target', target", "'--profile', '--target', target"),
+};
 
-impl Project {
-    fn new(example: &str) -> Self {
-        let temporary = tempfile::tempdir().unwrap();
-        let folder = temporary.path().join("a project");
-        let prefix = temporary.path().join("some prefix");
-        copy(&data::repository().join("examples").join(example), &folder);
-        if folder.join("digits.onnx").exists() {
-            externalize(&folder.join("digits.onnx"), "digits.bin");
-        }
-        let mcc = installed().join("mcc");
-        fs::create_dir_all(prefix.join("bin")).unwrap();
-        let script = format!("#!/bin/sh\necho \"$*\" >> '{}'\nexec '{}' \"$@\"\n", prefix.join("log").display(), mcc.display());
-        executable(&prefix.join("bin/mcc"), &script);
-        run(Command::new(mcc).arg("install-files").arg(&prefix));
-        Self { _temporary: temporary, folder, prefix }
-    }
-
-    fn command(&self, line: &str) -> Command {
-        let path = format!("{}:{}", self.prefix.join("bin").display(), std::env::var("PATH").unwrap());
-        let mut command = Command::new("sh");
-        command.current_dir(&self.folder).env("PATH", path).env("XDG_CACHE_HOME", self.folder.join("cache")).args(["-c", line]);
-        command
-    }
-
-    fn run(&self, line: &str) -> String {
-        String::from_utf8(run(&mut self.command(line))).unwrap()
-    }
-
-    /// Both outputs of a command that fails.
-    fn fail(&self, line: &str) -> String {
-        try_run(&mut self.command(&format!("({line}) 1>&2"))).expect_err("this fails")
-    }
-
-    /// How many models were compiled.
-    fn compiles(&self) -> usize {
-        let log = fs::read_to_string(self.prefix.join("log")).unwrap_or_default();
-        log.lines().filter(|line| line.contains(".onnx")).count()
-    }
-
-    fn touch(&self, file: &str) {
-        File::options().append(true).open(self.folder.join(file)).unwrap().set_modified(SystemTime::now()).unwrap();
-    }
-
-    fn edit(&self, (file, old, new): (&str, &str, &str)) {
-        let path = self.folder.join(file);
-        let text = fs::read_to_string(&path).unwrap();
-        assert!(text.contains(old), "{file} has no {old}");
-        fs::write(path, text.replace(old, new)).unwrap();
-    }
-
-    /// The program tells which digit is in each image.
-    fn classify(&self, program: &str, machine: Machine) {
-        let images: Vec<String> =
-            (0..10).map(|digit| format!("{}/examples/images/{digit}.pgm", data::repository().display())).collect();
-        let output = run(machine.program(&self.folder.join(program)).args(&images));
-        let want: String = images.iter().enumerate().map(|(digit, image)| format!("{image}: {digit}\n")).collect();
-        assert_eq!(String::from_utf8(output).unwrap(), want);
-    }
-}
-
-/// Copies a folder; what links lead to is copied.
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let path = entry.unwrap().path();
-        let copied = to.join(path.file_name().unwrap());
-        if path.is_dir() {
-            copy(&path, &copied);
-        } else {
-            fs::copy(&path, &copied).unwrap();
-        }
-    }
-}
-
-fn executable(path: &Path, text: &str) {
-    fs::write(path, text).unwrap();
-    fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-}
-
-/// Moves the weights of a model into a file beside it.
-fn externalize(path: &Path, name: &str) {
-    let mut model = ModelProto::decode(&*fs::read(path).unwrap()).unwrap();
-    let mut payload = Vec::new();
-    for tensor in &mut model.graph.as_mut().unwrap().initializer {
-        let Some(raw) = tensor.raw_data.take() else { continue };
-        let entry = |key: &str, value: String| StringStringEntryProto { key: Some(key.to_string()), value: Some(value) };
-        tensor.external_data = vec![
-            entry("location", name.to_string()),
-            entry("offset", payload.len().to_string()),
-            entry("length", raw.len().to_string()),
-        ];
-        tensor.data_location = Some(1);
-        payload.extend_from_slice(&raw);
-    }
-    assert!(payload.len() > 1000, "the model has weights");
-    fs::write(path.with_file_name(name), payload).unwrap();
-    fs::write(path, model.encode_to_vec()).unwrap();
-}
-
-/// Builds, runs, and changes one thing after the other.
+/// Builds and runs; natively, changes one thing after the other.
 fn check(system: &System, machine: Machine) {
     let project = Project::new(system.example);
-    let cross = if machine == Machine::host() { "" } else { system.cross };
-    project.run(&format!("{} {cross}", system.configure));
+    let is_native = machine == Machine::host();
+    project.run(&format!("{} {}", system.configure, if is_native { "" } else { system.cross }));
     assert_eq!(project.compiles(), 0, "nothing is compiled when a project is configured");
     let build = |expected: usize, what: &str| {
         let output = project.run(system.build);
@@ -175,6 +65,9 @@ fn check(system: &System, machine: Machine) {
     build(1, "the first build");
     project.classify(system.program, machine);
     build(1, "nothing changed");
+    if !is_native {
+        return;
+    }
     project.touch("digits.onnx");
     build(2, "the model changed");
     build(2, "nothing changed after the model");
@@ -215,4 +108,273 @@ fn cmake_with_several_configurations_and_static_pie() {
         ..CMAKE
     };
     check(&system, Machine::host());
+}
+
+#[test]
+fn make() {
+    check(&MAKE, Machine::host());
+}
+
+#[test]
+fn make_cross_compiling() {
+    let system = System { build: "make CC=aarch64-linux-gnu-gcc MCC='mcc --target aarch64'", ..MAKE };
+    check(&system, Machine::Aarch64);
+}
+
+#[test]
+fn meson() {
+    check(&MESON, Machine::host());
+}
+
+#[test]
+fn meson_cross_compiling() {
+    check(&MESON, Machine::Aarch64);
+}
+
+#[test]
+fn pkg_config() {
+    let project = Project::new("make");
+    let lines = "export PKG_CONFIG_PATH=\"$(mcc --print pkg-config-dir)\"
+        pkg-config --atleast-version 0.1 mcc
+        eval mcc=$(pkg-config --variable=mcc mcc)
+        \"$mcc\" digits.onnx -q -o build/ --emit object
+        echo '#include <mcc.h>' | cat - main.c > other.c
+        \"$mcc\" digits.onnx -q -o headers/
+        rm headers/mcc.h
+        eval cc $(pkg-config --cflags mcc) -I headers other.c build/digits.o -o classify";
+    project.run(&format!("set -e; {lines}"));
+    project.classify("classify", Machine::host());
+}
+
+/// Runs a script of CMake on the package; what it printed, whether it succeeded.
+fn cmake_script(project: &Project, definitions: &str, text: &str) -> (bool, String) {
+    let text = format!("list(APPEND CMAKE_PREFIX_PATH \"{}\")\n{text}", project.prefix.display());
+    fs::write(project.folder.join("script.cmake"), text).unwrap();
+    let output = project.command(&format!("cmake {definitions} -P script.cmake 2>&1")).output().unwrap();
+    (output.status.success(), String::from_utf8(output.stdout).unwrap())
+}
+
+#[test]
+fn cmake_takes_versions_that_fit() {
+    let project = Project::new("cmake");
+    let [major, minor, patch] =
+        [0, 1, 2].map(|place| env!("CARGO_PKG_VERSION").split('.').nth(place).unwrap().parse::<u32>().unwrap());
+    let (next_major, next_minor, next_patch) = (major + 1, minor + 1, patch + 1);
+    for (version, fits) in [
+        (String::new(), true),
+        (format!("{major}"), true),
+        (format!("{major}.{minor}"), true),
+        (format!("{major}.{minor}.{patch}"), true),
+        (format!("{major}.{minor}.{patch} EXACT"), true),
+        (format!("{major}.{minor}...<{major}.{next_minor}"), true),
+        (format!("{next_major}"), false),
+        (format!("{major}.{next_minor}"), false),
+        (format!("{major}.{minor}.{next_patch}"), false),
+        (format!("{major}.{minor}.{next_patch} EXACT"), false),
+        (format!("{major}.{next_minor}...<{next_major}"), false),
+        (format!("{major}.{minor}...<{major}.{minor}.{patch}"), false),
+    ] {
+        let (found, output) = cmake_script(&project, "", &format!("find_package(mcc {version} REQUIRED)"));
+        assert_eq!(found, fits, "{version}: {output}");
+    }
+}
+
+/// The target follows from what CMake compiles for.
+#[test]
+fn cmake_derives_the_target() {
+    let project = Project::new("cmake");
+    let script = "find_package(mcc REQUIRED)\n_mcc_target(target)\nmessage(\"target: ${target}.\")";
+    for (system, processor, more, expected) in [
+        ("Linux", "x86_64", "", "target: x86_64-unknown-linux-gnu."),
+        ("Linux", "aarch64", "", "target: aarch64-unknown-linux-gnu."),
+        ("Generic", "aarch64", "", "target: aarch64-unknown-none."),
+        ("Generic", "arm64", "", "target: aarch64-unknown-none."),
+        ("Generic", "cortex-a53", "", "target: aarch64-unknown-none."),
+        ("Android", "aarch64", "", "target: aarch64-linux-android."),
+        ("Darwin", "x86_64", "-DAPPLE=1 -DCMAKE_OSX_ARCHITECTURES=arm64", "target: aarch64-apple-darwin."),
+        ("Windows", "AMD64", "", "target: x86_64-pc-windows-msvc."),
+        ("Windows", "AMD64", "-DMINGW=1", "target: x86_64-pc-windows-gnu."),
+        ("FreeBSD", "amd64", "", "target: x86_64-unknown-freebsd."),
+        ("Linux", "armv7l", "", "no code for the processor 'armv7l'"),
+        ("Generic", "cortex-m4", "", "no code for the processor 'cortex-m4'"),
+        ("Linux", "x86_64", "-DCMAKE_SIZEOF_VOID_P=4", "pointers have 4 bytes"),
+        ("Haiku", "x86_64", "", "no target is known for the system 'Haiku'"),
+    ] {
+        let definitions = format!("-DCMAKE_SYSTEM_NAME={system} -DCMAKE_SYSTEM_PROCESSOR={processor} {more}");
+        let (_, output) = cmake_script(&project, &definitions, script);
+        // Messages are broken into lines.
+        let output = output.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(output.contains(expected), "{system}, {processor}: {output}");
+        if let Some(target) = expected.strip_prefix("target: ") {
+            let target = target.trim_end_matches('.');
+            assert!(targets::Machine::new(target, None).is_ok(), "{target}");
+        }
+    }
+}
+
+#[test]
+fn what_is_wrong_is_said_in_the_output() {
+    let project = Project::new("cmake");
+    let said = |line: &str, message: &str| {
+        let output = project.fail(line).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(output.contains(message), "{line}: {output}");
+    };
+    for (argument, message) in [
+        ("SHAPES image=1", "'SHAPES;image=1' is no argument of it"),
+        ("SHAPE", "no value follows SHAPE"),
+        ("SHAPE image=1 CPU", "no value follows CPU"),
+    ] {
+        let old = fs::read_to_string(project.folder.join("CMakeLists.txt")).unwrap();
+        project.edit(("CMakeLists.txt", "digits.onnx)", &format!("digits.onnx {argument})")));
+        said("rm -rf build; cmake -S . -B build", message);
+        fs::write(project.folder.join("CMakeLists.txt"), old).unwrap();
+    }
+    let package = format!("rm -rf build; cmake -S . -B build -Dmcc_DIR='{}/lib/cmake/mcc'", project.prefix.display());
+    fs::write(project.prefix.join("bin/mcc"), "#!/bin/sh\necho mcc 0.0.1\n").unwrap();
+    said(&package, "says it is 'mcc 0.0.1', this package is of mcc");
+    fs::remove_file(project.prefix.join("bin/mcc")).unwrap();
+    said(&package, "The command mcc was not found: put it into PATH");
+}
+
+/// Every file below a folder with the time of its last change.
+fn files(folder: &Path) -> BTreeMap<PathBuf, SystemTime> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files(&path));
+        } else {
+            found.insert(path.clone(), path.symlink_metadata().unwrap().modified().unwrap());
+        }
+    }
+    found
+}
+
+/// What `--print` names is there, written once by whichever of several processes, in the user's cache and nowhere else.
+#[test]
+fn what_is_printed_is_there() {
+    let cache = tempfile::tempdir().unwrap();
+    let mcc = installed().join("mcc");
+    let print = |what: &str| {
+        let mut command = Command::new(&mcc);
+        command.args(["--print", what]).current_dir(cache.path()).env("XDG_CACHE_HOME", cache.path().join("a cache"));
+        command
+    };
+    let first: Vec<_> = (0..6).map(|_| print("prefix").stdout(Stdio::piped()).spawn().unwrap()).collect();
+    let paths: BTreeSet<String> =
+        first.into_iter().map(|child| String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()).collect();
+    let prefix = PathBuf::from(paths.first().unwrap().trim_end());
+    assert!(paths.len() == 1 && prefix.starts_with(cache.path().join("a cache/mcc/prefix")), "{paths:?}");
+    let written = files(cache.path());
+    assert!(written.keys().all(|path| path.starts_with(&prefix)), "{written:?}");
+    for (what, file) in [
+        ("prefix", "bin/mcc"),
+        ("cmake-dir", "mccConfig.cmake"),
+        ("include-dir", "mcc.h"),
+        ("pkg-config-dir", "mcc.pc"),
+        ("runtime-source", "src/lib.rs"),
+        ("zephyr-module", "zephyr/module.yml"),
+    ] {
+        let path = String::from_utf8(run(&mut print(what))).unwrap();
+        assert!(Path::new(path.trim_end()).join(file).exists(), "{what}: {path}");
+    }
+    assert_eq!(files(cache.path()), written, "what is there is not written again");
+    let damaged = prefix.join("include/mcc.h");
+    fs::write(&damaged, "").unwrap();
+    run(&mut print("prefix"));
+    assert_eq!(fs::read_to_string(damaged).unwrap(), mcc_runtime::HEADER);
+    let output = print("prefix").env_remove("XDG_CACHE_HOME").env_remove("HOME").output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(1) && error.contains("mcc install-files DIR"), "{error}");
+}
+
+/// The sources that are written are the crate.
+#[test]
+fn the_runtime_builds_from_what_is_written() {
+    let project = Project::new("cmake");
+    let cargo = env!("CARGO");
+    project.run(&format!(
+        "'{cargo}' check --quiet --offline --features std --manifest-path \"$(mcc --print runtime-source)/Cargo.toml\""
+    ));
+}
+
+/// What Zephyr does with a module and an application, as far as the module sees it.
+const ZEPHYR: &str = "
+cmake_minimum_required(VERSION 3.20)
+project(zephyr C)
+set(CONFIG_MCC y)
+set(CONFIG_MCC_CPU cortex-a55)
+add_library(app STATIC)
+add_subdirectory(${ZEPHYR_EXTRA_MODULES} modules/mcc)
+# The application's own.
+target_sources(app PRIVATE main.c)
+zephyr_mcc_model(digits digits.onnx)
+# The end of Zephyr's.
+file(WRITE ${CMAKE_BINARY_DIR}/empty.c)
+add_executable(zephyr_final ${CMAKE_BINARY_DIR}/empty.c)
+target_link_libraries(zephyr_final -Wl,--whole-archive app -Wl,--no-whole-archive)
+";
+
+/// As Zephyr's, but with a C library to run it under qemu.
+const ZEPHYR_TOOLCHAIN: &str = "
+set(CMAKE_SYSTEM_NAME Generic)
+set(CMAKE_SYSTEM_PROCESSOR arm64)
+set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
+set(CMAKE_C_FLAGS_INIT -ffreestanding)
+set(CMAKE_FIND_ROOT_PATH /nowhere)
+set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
+";
+
+/// The module in a project that has what it uses of Zephyr. The CPU has features that nothing but its name tells of.
+#[test]
+fn zephyr_module() {
+    let project = Project::new("cmake");
+    fs::write(project.folder.join("CMakeLists.txt"), ZEPHYR).unwrap();
+    fs::write(project.folder.join("toolchain.cmake"), ZEPHYR_TOOLCHAIN).unwrap();
+    project.run(
+        "cmake -S . -B build -G Ninja --toolchain toolchain.cmake -DZEPHYR_EXTRA_MODULES=\"$(mcc --print zephyr-module)\" \
+            && cmake --build build",
+    );
+    project.classify("build/zephyr_final", Machine::Aarch64);
+    project.edit(("CMakeLists.txt", "set(CONFIG_MCC y)", ""));
+    let output = project.fail("cmake -S . -B build");
+    assert!(output.contains("Unknown CMake command \"zephyr_mcc_model\""), "{output}");
+}
+
+const KCONFIG: &str = "
+config ARM64
+\tbool \"ARM64\"
+config CPU_HAS_FPU
+\tdef_bool y
+config CPU_CORTEX_A76_A55
+\tdef_bool y
+config MULTITHREADING
+\tdef_bool y
+config FPU
+\tbool \"FPU\"
+config FPU_SHARING
+\tbool \"FPU_SHARING\"
+\tdepends on FPU && MULTITHREADING
+source \"$(MODULE)/Kconfig\"
+";
+
+/// The module's symbols among those of Zephyr that they refer to.
+#[test]
+fn zephyr_kconfig() {
+    let project = Project::new("cmake");
+    fs::write(project.folder.join("Kconfig"), KCONFIG).unwrap();
+    for (given, expected) in [
+        ("CONFIG_ARM64=y\nCONFIG_MCC=y\n", "y y y cortex-a55"),
+        ("CONFIG_ARM64=y\nCONFIG_MCC=y\nCONFIG_MCC_CPU=\"armv8-a\"\n", "y y y armv8-a"),
+        ("CONFIG_ARM64=y\n", "n n n "),
+        ("CONFIG_MCC=y\n", "n n n "),
+    ] {
+        fs::write(project.folder.join("prj.conf"), given).unwrap();
+        let script = "import kconfiglib; k = kconfiglib.Kconfig(warn_to_stderr=False); k.load_config('prj.conf'); \
+            print(*(k.syms[name].str_value for name in ('MCC', 'FPU', 'FPU_SHARING', 'MCC_CPU')), sep=' ', end='')";
+        let line =
+            format!("MODULE=\"$(mcc --print zephyr-module)\" PYTHONPATH='{}' python3 -c \"{script}\"", data::kconfig().display());
+        assert_eq!(project.run(&line), expected, "{given}");
+    }
 }

@@ -8,15 +8,16 @@ use std::fs;
 
 use mcc::decide;
 use mcc::decide::nest::lane_counts;
-use mcc::decisions::{Decisions, Step, Winograd};
+use mcc::decisions::{Decisions, Fusion, Step, Winograd};
 use mcc::driver::{Compilation, Options, Silent, Stage, compile_graph};
-use mcc::graph::{Builder, Graph, ReduceFn, Window, interp};
+use mcc::graph::{BinaryFn, Builder, Conv, Graph, ReduceFn, Window, interp};
 use mcc::loops::{self, Kernel, Stmt};
 use mcc::realize;
 use mcc::realize::winograd::Convolution;
 use mcc::tools::exec::Executable;
 use mcc::tools::interpret;
 use mcc_support::random::Random;
+use mcc_support::tensor::Number;
 use mcc_support::{DType, Tensor, TensorType};
 use mcc_tests::compare::same_bits;
 use mcc_tests::harness::{Harness, Link, Record};
@@ -44,15 +45,27 @@ fn level_of(seed: u64, levels: &[Level]) -> Level {
 /// Fusions up to a random one, some convolutions in tiles, and on some kernels a random schedule in place of the one that would be chosen.
 fn random_decisions(compilation: &Compilation, random: &mut Random) -> Decisions {
     let mut fusions = compilation.decisions().fusions.clone();
-    let facts = compilation.facts();
     fusions.truncate(random.below(fusions.len() + 1));
     let fused = realize::fuse::fuse(compilation.program(), &fusions).expect("fusions were chosen for this program");
     let winograd = random_tiles(&fused, random);
+    completed(compilation, fusions, winograd, 0.5, random)
+}
+
+/// These decisions with all others, and with random schedules in place of some that would be chosen.
+fn completed(
+    compilation: &Compilation,
+    fusions: Vec<Fusion>,
+    winograd: BTreeMap<String, Winograd>,
+    part: f64,
+    random: &mut Random,
+) -> Decisions {
+    let facts = compilation.facts();
+    let fused = realize::fuse::fuse(compilation.program(), &fusions).expect("fusions that fit");
     let fused = realize::winograd::apply(fused, &winograd).expect("convolutions in tiles that fit");
     let chosen = decide::complete(compilation.program(), fusions, winograd, compilation.target_name(), &facts);
-    let mut decisions = chosen.expect("decisions that were chosen");
+    let mut decisions = chosen.expect("decisions that fit");
     for kernel in &fused.kernels {
-        if random.chance(0.5) {
+        if random.chance(part) {
             let lane_counts = lanes(&fused, kernel, [32, 64].map(|bits| lane_counts(&facts, bits)));
             let schedule = random_schedule(kernel, &lane_counts, &fused, random);
             decisions.kernels.get_mut(&kernel.name).expect("each has a decision").schedule = schedule;
@@ -212,22 +225,98 @@ fn reductions_of_different_widths_in_one_kernel() {
     Level::here().into_iter().for_each(|level| every_level_agrees(&built, 0, level));
 }
 
+/// A convolution with padding of all kinds: uneven, wider than the kernel, of maps one element wide, strided, dilated, grouped, of weights
+/// of which some are infinite.
+fn padded_convolution(random: &mut Random) -> RandomGraph {
+    let builder = Builder::new("padded");
+    let per_group = *random.pick(&[1, 1, 2, 3]);
+    let groups = if per_group == 1 { *random.pick(&[1, 5, 8, 17, 32]) } else { 1 + random.below(2) };
+    let filters = if per_group == 1 && groups > 1 { groups } else { groups * *random.pick(&[1, 9, 16]) };
+    let axis = |random: &mut Random| (1 + random.below(5), 1 + random.below(3), 1 + random.below(2));
+    let (axes, mut shape, mut pads) = ([axis(random), axis(random)], vec![1, groups * per_group], Vec::new());
+    for (taps, _, dilation) in axes {
+        let span = (taps - 1) * dilation + 1;
+        let mut pad = || if random.chance(0.1) { span + random.below(3) } else { random.below(span) };
+        let (before, after) = (pad(), pad());
+        let least = span.saturating_sub(before + after).max(1);
+        shape.push(if random.chance(0.1) { least } else { least + random.below(14) });
+        pads.push((before as i64, after as i64));
+    }
+    let mut weights = Tensor::from_numbers(
+        TensorType::new(DType::F32, [filters, per_group, axes[0].0, axes[1].0]),
+        (0..filters * per_group * axes[0].0 * axes[1].0).map(|_| Number::Float(random.below(17) as f64 / 8.0 - 1.0)),
+    );
+    if random.chance(0.1) {
+        let numbers: Vec<Number> =
+            weights.numbers().enumerate().map(|(at, n)| if at == 0 { Number::Float(f64::INFINITY) } else { n }).collect();
+        weights = Tensor::from_numbers(weights.ty().clone(), numbers);
+    }
+    let x = builder.input("x", TensorType::new(DType::F32, shape));
+    let conv = Conv {
+        strides: axes.iter().map(|axis| axis.1).collect(),
+        dilations: axes.iter().map(|axis| axis.2).collect(),
+        pads,
+        input_dilations: vec![1, 1],
+        groups,
+    };
+    let y = x.conv(builder.constant(weights), conv);
+    builder.output("y", y.binary(BinaryFn::Max, y.like(0.0)));
+    RandomGraph { graph: builder.finish(), exact: vec![false] }
+}
+
+/// Decisions in which windows read a map across its borders, whatever that costs, as chosen and at random.
+fn decisions_across_borders(compilation: &Compilation, random: &mut Random) -> Option<Decisions> {
+    let mut fusions = compilation.decisions().fusions.clone();
+    let name =
+        |word: &str| compilation.program().kernels.iter().map(|kernel| &kernel.name).find(|name| name.ends_with(word)).cloned();
+    let read = fusions.iter().any(|fusion| matches!(fusion, Fusion::Inline { producer, .. } if producer.ends_with("_pad")));
+    if !read {
+        let last = fusions.iter().rev().find_map(|fusion| match fusion {
+            Fusion::Epilogue { producer, consumer } if producer.ends_with("_conv") => Some(consumer.clone()),
+            _ => None,
+        });
+        fusions.push(Fusion::Inline { producer: name("_pad")?, consumer: last.or_else(|| name("_conv"))? });
+    }
+    Some(completed(compilation, fusions, BTreeMap::new(), 0.3, random))
+}
+
+#[test]
+fn windows_that_read_across_borders_compute_the_same() {
+    let levels = Level::here();
+    for_each_seed(|seed| {
+        let mut generator = Random::new(seed);
+        let random = padded_convolution(&mut generator);
+        let inputs = random_inputs(&random.graph, seed);
+        let options = options(levels[seed as usize % levels.len()], "padded");
+        let decided = Options { stop_after: Some(Stage::Decide), ..options.clone() };
+        let compilation = compile_graph(random.graph.clone(), &decided, &mut Silent).expect("it compiles");
+        // Padding written out: an infinite weight gives NaN with it.
+        let (want, _) = loops::interp::run_with_status(compilation.program(), &inputs).expect("the lowered program runs");
+        let Some(decisions) = decisions_across_borders(&compilation, &mut generator) else { return };
+        let options = Options { decisions: vec![decisions], ..options };
+        let compilation = compile_graph(random.graph.clone(), &options, &mut Silent).expect("the decisions fit");
+        every_level_of(&compilation, &Built { random, inputs, want }, seed);
+    });
+}
+
 /// In the interpreters and in machine code of this CPU.
 fn every_level_agrees(built: &Built, seed: u64, level: Level) {
+    every_level_of(&compile(&built.random.graph, &options(level, "random"), seed), built, seed);
+}
+
+fn every_level_of(compilation: &Compilation, built: &Built, seed: u64) {
     let Built { random, inputs, want } = built;
-    let compilation = compile(&random.graph, &options(level, "random"), seed);
-    let judge = Judge::of_tiles(&random.graph, inputs, tile(&compilation));
+    let judge = Judge::of_tiles(&random.graph, inputs, tile(compilation));
     let (loops, status) = loops::interp::run_with_status(&compilation.realized().program, inputs)
         .unwrap_or_else(|error| panic!("seed {seed}: {error}\n{}", random.graph));
     check("the interpreter of loops", seed, random, &judge, &loops, want);
-    let kernels = interpret::run(&compilation, inputs).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    let kernels = interpret::run(compilation, inputs).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     check("the interpreter of kernels", seed, random, &judge, &kernels, want);
     let mut executable = Executable::load(compilation.linked()).expect("it was made for this machine");
     let mut binding = executable.bind(inputs).expect("inputs of the graph");
-    assert_eq!(executable.run(&mut binding) as u32, status, "seed {seed} for {level}: the status");
+    assert_eq!(executable.run(&mut binding) as u32, status, "seed {seed}: the status");
     for (machine, kernel) in executable.outputs(&binding).iter().zip(&kernels) {
-        same_bits(machine, kernel)
-            .unwrap_or_else(|error| panic!("seed {seed}: machine code for {level}: {error}\n{}", random.graph));
+        same_bits(machine, kernel).unwrap_or_else(|error| panic!("seed {seed}: machine code: {error}\n{}", random.graph));
     }
 }
 

@@ -51,6 +51,11 @@ impl Artifacts {
         self.0.linked().header()
     }
 
+    /// The weights, where [`Options::weights`] leaves them out of the object.
+    pub fn weights_file(&self) -> Option<Vec<u8>> {
+        self.0.linked().weights_file()
+    }
+
     /// JSON: sizes, tensors, kernels.
     pub fn manifest(&self) -> String {
         self.0.linked().manifest()
@@ -69,7 +74,7 @@ impl Artifacts {
         self.0.dependencies()
     }
 
-    /// Writes object, headers and manifest into a folder, which is made where it is not there.
+    /// Writes object, headers, manifest and, where they are apart, weights into a folder, which is made where it is not there.
     ///
     /// # Errors
     ///
@@ -82,6 +87,9 @@ impl Artifacts {
         file::write(&path("o"), &self.object())?;
         file::write(&path("h"), self.header().as_bytes())?;
         file::write(&folder.join("mcc.h"), mcc_runtime::HEADER.as_bytes())?;
+        if let Some(weights) = self.weights_file() {
+            file::write(&path("weights"), &weights)?;
+        }
         file::write(&path("json"), self.manifest().as_bytes())
     }
 }

@@ -16,7 +16,7 @@ use crate::codegen;
 use crate::decide;
 use crate::decisions::Decisions;
 use crate::emit::extents::Extents;
-use crate::emit::{self, BufferPlace, CompiledKernel, CompiledModel, DimRange, Linked, Port, Staged};
+use crate::emit::{self, BufferPlace, CompiledKernel, CompiledModel, DimRange, Linked, Port, Staged, WeightsPlace};
 use crate::graph::lengths::{Length, Lengths};
 use crate::graph::{self, Graph};
 use crate::import::{self, Imported, NamedValue, WarningKind};
@@ -96,6 +96,7 @@ pub struct Compilation {
     pub options: serde_json::Value,
     pub warnings: Vec<String>,
     profile: bool,
+    weights_place: WeightsPlace,
     target: &'static dyn Target,
     source_sha256: [u8; 32],
     model: Option<Model>,
@@ -212,17 +213,22 @@ impl Compilation {
     }
 
     fn new(options: &Options) -> Result<Self> {
-        let machine = Machine::new(&options.target, options.cpu.as_deref())?;
+        let machine = Machine::new(&options.target, options.cpu.as_deref())?.protect(options.branch_protection)?;
         let stem = options.model.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
         let name = match &options.name {
             Some(name) => emit::given_model_name(name)?,
             None => emit::model_name(&stem),
+        };
+        let weights_place = match &options.weights {
+            WeightsPlace::Section(name) => WeightsPlace::section(name, &machine.triple)?,
+            other => other.clone(),
         };
         let record = options.record(&machine);
         let (target, _) = targets::target_for(&machine.cpu);
         Ok(Self {
             path: options.model.clone(),
             profile: options.profile,
+            weights_place,
             files: options.files.clone(),
             machine,
             name,
@@ -371,16 +377,19 @@ impl Compilation {
             counts: extents.counts.clone(),
             specializations: specializations.collect(),
             profile: self.profile,
+            weights_place: self.weights_place.clone(),
             weights: self.realized().plan.weights.clone(),
             model_sha256: self.source_sha256,
             options_sha256: Sha256::digest(self.options.to_string()).into(),
             options: self.options.clone(),
             warnings: self.warnings.clone(),
         };
+        emit::weights::expect_some(&model)?;
         let linked = emit::link(model, targets::ENTRY);
+        let weights_bytes = if linked.model.weights_place == WeightsPlace::File { 0 } else { linked.sizes.weights_bytes };
         ensure!(
-            linked.sizes.weights_bytes + linked.sizes.code_bytes < 1 << 31,
-            "the model has {} bytes of weights: more than the 2 GiB that code can address in one object",
+            weights_bytes + linked.sizes.code_bytes < 1 << 31,
+            "the model has {} bytes of weights: more than the 2 GiB that code can address in one object; --weights-file keeps them out of it",
             linked.sizes.weights_bytes
         );
         self.linked = Some(linked);

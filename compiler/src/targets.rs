@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use mcc_kernel::{Arch, Cpu, Target};
-use mcc_support::{Error, Result};
+use mcc_kernel::{Arch, BranchProtection, Cpu, Target};
+use mcc_support::{Error, Result, ensure};
 use mcc_target_portable as portable;
 use target_lexicon::{Architecture, BinaryFormat, Environment, OperatingSystem, PointerWidth, Triple};
 
@@ -62,6 +62,18 @@ impl Machine {
         // Without an operating system the memory management unit may be off, and then every access must be aligned.
         cpu.strict_alignment = arch == Arch::Aarch64 && is_bare(&triple);
         Ok(Self { triple, cpu })
+    }
+
+    /// The same with code that is protected.
+    ///
+    /// # Errors
+    ///
+    /// Protection that the architecture does not have.
+    pub fn protect(mut self, protection: BranchProtection) -> Result<Self> {
+        let fits = self.cpu.arch == Arch::Aarch64 || protection == BranchProtection::default();
+        ensure!(fits, "branches are protected on aarch64 only, not for {}", self.triple);
+        self.cpu.protection = protection;
+        Ok(self)
     }
 }
 

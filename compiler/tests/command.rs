@@ -104,7 +104,7 @@ fn compiles_to_files_beside_each_other() {
     assert!(rule.starts_with("build/other.o ") && rule.ends_with(": \\\n  net.onnx\n"), "{rule}");
     succeed(folder, "net.onnx --dim n=3 --target aarch64 -o again/ --decisions build/other.decisions.json --depfile net.d");
     let rule = fs::read_to_string(folder.join("net.d")).unwrap();
-    assert!(rule.ends_with(": \\\n  net.onnx \\\n  build/other.decisions.json\n"), "{rule}");
+    assert!(rule.ends_with(": \\\n  net.onnx \\\n  build/other.decisions.json\n\nbuild/other.decisions.json:\n"), "{rule}");
 }
 
 /// The bytes depend on the model and the options, not on folder, home or locale.
@@ -132,6 +132,31 @@ fn the_same_bytes_anywhere() {
 }
 
 /// A build script gets what the command writes.
+/// The object without its weights is the same whatever they are, and the file is one of the outputs.
+#[test]
+fn weights_are_written_apart() {
+    let folder = folder();
+    let folder = folder.path();
+    let others = ModelProto::decode(&*model()).map(|mut model| {
+        model.graph.as_mut().unwrap().initializer[0].float_data = vec![3.0, 1.0, 4.0, 1.0];
+        model.encode_to_vec()
+    });
+    fs::create_dir(folder.join("other")).unwrap();
+    fs::write(folder.join("other/net.onnx"), others.unwrap()).unwrap();
+    for place in ["", "other/"] {
+        succeed(
+            folder,
+            &format!("{place}net.onnx --dim n=3 -q -o {place}net.o --weights-file {place}net.bin --depfile {place}net.d"),
+        );
+        assert!(fs::read_to_string(folder.join(format!("{place}net.d"))).unwrap().contains("net.bin"));
+    }
+    let read = |name: &str| fs::read(folder.join(name)).unwrap();
+    let [first, second] = ["net.bin", "other/net.bin"].map(read);
+    assert_eq!(first[..48], second[..48], "both are for the same code");
+    assert_ne!(first[64..], second[64..]);
+    assert_eq!(read("net.h"), read("other/net.h"));
+}
+
 #[test]
 fn programs_compile_to_the_same_files() {
     let (one, other) = (folder(), folder());
@@ -197,6 +222,12 @@ fn errors_say_what_to_do_and_write_nothing() {
         ("opt --run no-such-pass text.onnx", 1, "hello"),
         ("check net.onnx", 1, "--dim n="),
         ("", 2, "Usage"),
+        ("net.onnx --dim n=3 --weights-section a,b", 1, "for Mach-O only"),
+        ("net.onnx --dim n=3 --emit object --weights-file net.onnx", 1, "would replace what the compile reads"),
+        ("net.onnx --dim n=3 --constant x=1,2 --weights-file w", 1, "x"),
+        ("net.onnx --weights-section a --weights-file w", 2, "cannot be used with"),
+        ("net.onnx --dim n=3 --limit arena=1GiB,code=10", 1, "code takes"),
+        ("net.onnx --dim n=3 --limit heap=1", 2, "arena, stack, code, weights"),
         ("net.onnx -O2", 2, "0..=1"),
         ("net.onnx -O0 --fuel 3", 2, "cannot be used with"),
         ("net.onnx --no-such-option", 2, "--no-such-option"),
@@ -473,6 +504,44 @@ fn bench_answers_as_a_worker() {
 }
 
 /// The list, one kernel by name or node, and what is said of others.
+/// What is shown of memory agrees with the manifest, and limits are of the same numbers.
+#[test]
+fn inspect_shows_what_is_taken() {
+    let folder = folder();
+    let folder = folder.path();
+    succeed(folder, "net.onnx --dim n=3 -q -O0");
+    let manifest: serde_json::Value = serde_json::from_slice(&fs::read(folder.join("net.json")).unwrap()).unwrap();
+    let (out, _) = succeed(folder, "inspect net.onnx --dim n=3 -O0 --memory --json --svg arena.svg");
+    let memory: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let mut limits = Vec::new();
+    for kind in ["arena", "stack", "code", "weights"] {
+        let key = format!("{kind}_bytes");
+        assert_eq!(memory[&key], manifest[&key], "{out}");
+        let taken = memory[&key].as_u64().unwrap();
+        assert!(taken > 0, "{out}");
+        limits.push(format!("{kind}={taken}"));
+        let refused = mcc(folder, &format!("inspect net.onnx --dim n=3 -O0 --limit {kind}={}", taken - 1));
+        assert_eq!(refused.status.code(), Some(1));
+        let text = String::from_utf8(refused.stderr).unwrap();
+        assert!(text.contains(&format!("{kind} takes {taken} bytes, 1 more than the limit")) && text.contains("k0"), "{text}");
+    }
+    succeed(folder, &format!("net.onnx --dim n=3 -q -O0 --limit {}", limits.join(",")));
+    let kernels = memory["kernels"].as_array().unwrap();
+    let peak = memory["peak"].as_u64().unwrap() as usize;
+    assert_eq!(kernels[peak]["live_bytes"], memory["arena_lower_bound_bytes"]);
+    let deepest = kernels.iter().map(|kernel| kernel["stack_bytes"].as_u64().unwrap()).max().unwrap();
+    assert_eq!(memory["stack_bytes"].as_u64().unwrap(), memory["entry_stack_bytes"].as_u64().unwrap() + deepest);
+    let svg = fs::read_to_string(folder.join("arena.svg")).unwrap();
+    for block in memory["blocks"].as_array().unwrap() {
+        assert!(
+            svg.contains(&format!("{}: {} bytes at {}", block["tensor"].as_str().unwrap(), block["bytes"], block["offset"])),
+            "{svg}"
+        );
+    }
+    let (text, _) = succeed(folder, "inspect net.onnx --dim n=3 -O0 --memory");
+    assert!(text.contains(&format!("The peak is in {}", kernels[peak]["name"].as_str().unwrap())), "{text}");
+}
+
 #[test]
 fn inspect_shows_loops_of_machine_code() {
     let folder = folder();

@@ -4,9 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use mcc::emit::{self, BufferPlace, CompiledKernel, CompiledModel, Linked, Port, Specialization, Step};
+use mcc::emit::{self, BufferPlace, CompiledKernel, CompiledModel, Linked, Port, Specialization, Step, WeightsPlace};
+use mcc::targets;
 use mcc::tools::exec::Executable;
-use mcc_kernel::{Address, Arch, Builder, Kernel, Op, Operand, Target, Type};
+use mcc_kernel::{Address, Arch, BranchProtection, Builder, Kernel, Op, Operand, Type};
 use mcc_support::{DType, Tensor, TensorType};
 use mcc_target_portable::{TARGET, cpu, default_cpu_name};
 use target_lexicon::{Architecture, Triple};
@@ -59,7 +60,16 @@ fn triple_and_cpu(triple: &str) -> (Triple, mcc_kernel::Cpu) {
 
 /// `y = (x · w + x) · w` over eight elements with `w = 1, 2, …, 8`, by three kernels of which two have the same code.
 fn model(triple: &str) -> Linked {
-    let (triple, cpu) = triple_and_cpu(triple);
+    model_with(triple, WeightsPlace::Object)
+}
+
+fn model_with(triple: &str, weights_place: WeightsPlace) -> Linked {
+    protected(triple, weights_place, BranchProtection::default())
+}
+
+fn protected(triple: &str, weights_place: WeightsPlace, protection: BranchProtection) -> Linked {
+    let (triple, mut cpu) = triple_and_cpu(triple);
+    cpu.protection = protection;
     let place = |index: u64| BufferPlace::Arena(64 * index);
     let calls = [
         ("k0_mul", Op::Mul, [BufferPlace::Input(0), BufferPlace::Weights(64), place(0)]),
@@ -69,7 +79,7 @@ fn model(triple: &str) -> Linked {
     let kernels = calls.map(|(name, op, args)| CompiledKernel {
         name: name.to_string(),
         origins: vec!["node".to_string()],
-        code: TARGET.compile(&elementwise(name, op), &cpu),
+        code: targets::target_for(&cpu).0.compile(&elementwise(name, op), &cpu),
         args: args.to_vec(),
         extent: 8,
     });
@@ -84,6 +94,7 @@ fn model(triple: &str) -> Linked {
         counts: Vec::new(),
         specializations: vec![specialization(kernels.to_vec(), 128)],
         profile: false,
+        weights_place,
         weights: weights.into(),
         model_sha256: [7; 32],
         options: serde_json::json!({}),
@@ -173,6 +184,72 @@ fn check_elf(triple: &str, prefix: &str, run: &str) {
     assert_eq!(again, fs::read(folder.join("net.o")).unwrap(), "the same bytes again");
 }
 
+/// What a program does not use is left out; weights lie where they are asked to.
+#[test]
+fn sections() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let triple = "x86_64-unknown-linux-gnu";
+    write_model(folder, &model_with(triple, WeightsPlace::section(".flash.net", &triple.parse().unwrap()).unwrap()));
+    let sections = output(folder, "readelf -SW net.o");
+    for name in [".text.net_call ", ".text.net_k0_mul ", ".text.net_k1_add ", ".flash.net ", ".rodata.net_model "] {
+        assert!(sections.contains(name), "{name} in\n{sections}");
+    }
+    fs::write(folder.join("unused.c"), "int main(void) { return 0; }").unwrap();
+    output(folder, "cc -Wl,--gc-sections unused.c net.o -o unused");
+    assert!(!output(folder, "nm unused").contains("net_"), "a model that nothing refers to is left out");
+    output(folder, "cc -std=c11 -Wl,--gc-sections main.c net.o -o main && ./main");
+    for (wrong, triple) in [("", triple), ("a b", triple), ("a,b", triple), ("x", "aarch64-apple-darwin")] {
+        assert!(WeightsPlace::section(wrong, &triple.parse().unwrap()).is_err(), "{wrong}");
+    }
+    assert!(WeightsPlace::section("__DATA,__net", &"aarch64-apple-darwin".parse().unwrap()).is_ok());
+}
+
+const WITH_FILE: &str = r#"
+#include "net.h"
+#include <stdio.h>
+_Alignas(64) static unsigned char arena[NET_ARENA_BYTES], file[NET_WEIGHTS_BYTES + 1], damaged[NET_WEIGHTS_BYTES];
+int main(void) {
+    FILE *in_file = fopen("net.weights", "rb");
+    if (fread(file, 1, sizeof file, in_file) != NET_WEIGHTS_BYTES || net_model.weights_bytes != NET_WEIGHTS_BYTES || net_model.weights) return 1;
+    float x[8] = {1, 1, 1, 1, 1, 1, 1, 1}, y[8];
+    const net_inputs in = {x};
+    const net_outputs out = {y};
+    if (net_run(&in, &out, arena, file) != MCC_OK || y[7] != 72 || !mcc_weights_intact(file, sizeof file)) return 2;
+    if (net_run(&in, &out, arena, NULL) != MCC_ERROR_WEIGHTS || net_run(&in, &out, arena, file + 1) != MCC_ERROR_WEIGHTS) return 3;
+    for (int word = 0; word < 6; word++) {
+        for (unsigned i = 0; i < sizeof damaged; i++) damaged[i] = file[i];
+        damaged[8 * word + 3] ^= 1;
+        if (net_run(&in, &out, arena, damaged) != MCC_ERROR_WEIGHTS) return 10 + word;
+    }
+    /* Other numbers of the same network. */
+    for (unsigned i = 0; i < sizeof damaged; i++) damaged[i] = file[i];
+    for (int i = 0; i < 8; i++) ((float *)damaged)[(64 + 64) / 4 + i] = 2;
+    if (net_run(&in, &out, arena, damaged) != MCC_OK || y[7] != 6 || mcc_weights_intact(damaged, sizeof damaged)) return 4;
+    if (mcc_weights_intact(file, NET_WEIGHTS_BYTES - 1) || mcc_weights_intact(file, 8) || mcc_weights_intact(NULL, 64)) return 5;
+    puts("the weights come from the file");
+    return 0;
+}
+"#;
+
+#[test]
+fn weights_in_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let linked = model_with("x86_64-unknown-linux-gnu", WeightsPlace::File);
+    write_model(folder, &linked);
+    fs::write(folder.join("net.weights"), linked.weights_file().unwrap()).unwrap();
+    fs::write(folder.join("main.c"), WITH_FILE).unwrap();
+    let built = "cc -std=c11 -Wall -Wextra -Wpedantic -Werror -O1 main.c net.o -o main";
+    assert_eq!(output(folder, &format!("{built} && ./main")), "the weights come from the file\n");
+    if Triple::host().architecture == Architecture::X86_64 {
+        let mut executable = Executable::load(&linked).unwrap();
+        let mut binding = executable.bind(&[Tensor::from_elements(vec![2, 4], &[1.0f32; 8])]).unwrap();
+        assert_eq!(executable.run(&mut binding), 0);
+        assert_eq!(executable.outputs(&binding)[0].elements::<f32>()[7], 72.0);
+    }
+}
+
 /// In this process, without a linker.
 #[test]
 fn loads_and_runs() {
@@ -203,6 +280,34 @@ fn elf_for_aarch64() {
     }
 }
 
+/// Code for CPUs that guard branches: linkers are told, functions start as they must, and run where that is enforced.
+#[test]
+fn protected_branches() {
+    if !exists("aarch64-linux-gnu-gcc") || !exists("qemu-aarch64") {
+        return eprintln!("not run: needs aarch64-linux-gnu-gcc and qemu-aarch64");
+    }
+    for (targets, returns, property, start) in
+        [(true, true, "BTI, PAC", "paciasp"), (true, false, "BTI", "bti"), (false, true, "PAC", "paciasp")]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let protection = BranchProtection { targets, returns };
+        write_model(folder, &protected("aarch64-unknown-linux-gnu", WeightsPlace::Object, protection));
+        let notes = output(folder, "aarch64-linux-gnu-readelf -n net.o");
+        assert!(notes.contains(&format!("AArch64 feature: {property}\n")), "{notes}");
+        let code = output(folder, "aarch64-linux-gnu-objdump -d net.o");
+        let function =
+            |name: &str| code.split(&format!("<net_{name}>:\n")).nth(1).unwrap().split("\n\n").next().unwrap().to_string();
+        let first = |name: &str| function(name).lines().next().unwrap().to_string();
+        assert!(first("call").contains(start), "{code}");
+        assert_eq!(function("call").contains("autiasp"), returns, "{code}");
+        assert_eq!(first("k0_mul").contains("bti"), targets, "a function that calls none keeps its return address:\n{code}");
+        fs::write(folder.join("start.c"), START).unwrap();
+        output(folder, &format!("aarch64-linux-gnu-gcc -mbranch-protection=standard {FREESTANDING}"));
+        output(folder, "aarch64-linux-gnu-ld --fatal-warnings start.o net.o -o main && qemu-aarch64 -cpu max ./main");
+    }
+}
+
 /// Firmware: no libc, the linker alone; run under emulation.
 #[test]
 fn bare_metal_links_without_a_library() {
@@ -212,22 +317,26 @@ fn bare_metal_links_without_a_library() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     write_model(folder, &model("aarch64-unknown-none"));
-    let start = r#"
+    fs::write(folder.join("start.c"), START).unwrap();
+    output(folder, &format!("aarch64-linux-gnu-gcc {FREESTANDING}"));
+    output(folder, "aarch64-linux-gnu-ld --fatal-warnings start.o net.o -o main && qemu-aarch64 ./main");
+}
+
+/// A program without a library, which calls the model by its description.
+const START: &str = r#"
 #include "net.h"
 _Alignas(64) static unsigned char arena[NET_ARENA_BYTES];
 void _start(void) {
     float x[8] = {1, 1, 1, 1, 1, 1, 1, 1}, y[8];
-    const net_inputs in = {x};
-    const net_outputs out = {y};
-    register long code __asm__("x0") = net_run(&in, &out, arena) != MCC_OK || y[7] != 72;
+    const void *in[] = {x};
+    void *out[] = {y};
+    const mcc_call call = {sizeof call, mcc_cpu_features(), in, out, 0, 0, arena, 0, 0, 0, 0};
+    register long code __asm__("x0") = mcc_model_call(&net_model)(&call) != MCC_OK || y[7] != 72;
     register long exit __asm__("x8") = 93;
     __asm__ volatile("svc 0" : : "r"(code), "r"(exit));
 }
 "#;
-    fs::write(folder.join("start.c"), start).unwrap();
-    output(folder, "aarch64-linux-gnu-gcc -ffreestanding -fno-stack-protector -Wall -Wextra -Wpedantic -Werror -O1 -c start.c");
-    output(folder, "aarch64-linux-gnu-ld --fatal-warnings start.o net.o -o main && qemu-aarch64 ./main");
-}
+const FREESTANDING: &str = "-ffreestanding -fno-stack-protector -Wall -Wextra -Wpedantic -Werror -O1 -c start.c";
 
 /// The linker of LLVM that comes with Rust.
 fn lld() -> Option<std::path::PathBuf> {
@@ -305,6 +414,7 @@ fn headers_compile_cleanly() {
             counts: Vec::new(),
             specializations: vec![specialization(Vec::new(), 0)],
             profile: false,
+            weights_place: WeightsPlace::Object,
             weights: Default::default(),
             triple: triple.clone(),
             cpu: cpu.clone(),

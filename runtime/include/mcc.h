@@ -27,6 +27,10 @@
  * Results. The returned status is one of mcc_status. After an error of the MCC_ERROR_ kind the outputs are undefined, but
  *   untouched after MCC_ERROR_DIMS; see MCC_CLAMPED for the one status that leaves results.
  *
+ * Weights. They lie in the object's read-only data, in a section that was named (--weights-section), or in a file that each run is
+ *   passed (--weights-file): mapped, or in flash. A run refuses, with MCC_ERROR_WEIGHTS, one that was not written for its code, as
+ *   its head says; one of the same network with other numbers fits. mcc_weights_intact looks at every byte.
+ *
  * Versions. Structures begin with their size, so that fields can be added at their ends: the caller states what it knows,
  * and a reader looks only at the fields within. MCC_ABI_VERSION changes when that does not suffice.
  */
@@ -58,7 +62,7 @@ enum mcc_status {
     MCC_ERROR_DIMS = 5,
     /* A result whose size depends on data outgrew its bound. */
     MCC_ERROR_COUNT = 6,
-    /* The weights were left out of the object and mcc_call.weights is null. */
+    /* The weights were left out of the object, and mcc_call.weights is null, not aligned at MCC_ARENA_ALIGN, or of other code. */
     MCC_ERROR_WEIGHTS = 7
 };
 
@@ -71,7 +75,7 @@ static inline const char *mcc_status_message(int status) {
     case MCC_ERROR_ARENA: return "the arena is null or not aligned at 64 bytes";
     case MCC_ERROR_DIMS: return "an extent that the model was not compiled for";
     case MCC_ERROR_COUNT: return "a result outgrew the size planned for it";
-    case MCC_ERROR_WEIGHTS: return "the model needs its weights passed";
+    case MCC_ERROR_WEIGHTS: return "the model needs its file of weights passed";
     default: return "unknown status";
     }
 }
@@ -190,7 +194,8 @@ typedef struct mcc_call {
     const int64_t *dims;         /* mcc_model.dim_count extents; null for the first set compiled for, if it has no range */
     int64_t *counts;             /* mcc_model.count_count extents, written by the run; null where they are not wanted */
     void *arena;                 /* mcc_model.arena_bytes at MCC_ARENA_ALIGN */
-    const void *weights;         /* mcc_model.weights_bytes at MCC_ARENA_ALIGN if they were left out of the object; else null */
+    const void *weights;         /* the file of weights, mcc_model.weights_bytes at MCC_ARENA_ALIGN, if they were left out of the
+                                  * object; else null, and not looked at */
     mcc_parallel_for parallel_for; /* null: the calling thread does all the work */
     void *parallel_context;        /* passed to parallel_for */
     const mcc_profile *profile;    /* null: nobody is told of kernels */
@@ -295,6 +300,21 @@ typedef struct mcc_model {
     uint32_t shape_set_count; /* 0: any extents from min to max of their symbols */
     mcc_offset shape_sets;    /* the extents that may be passed: int64_t[dim_count + count_count] for each set */
 } mcc_model;
+
+/* Whether a file of weights is as it was written, by its CRC-32. `weights` is at MCC_ARENA_ALIGN, `size_bytes` what is there: the
+ * file may be followed by other bytes. A few cycles for each byte. */
+static inline int mcc_weights_intact(const void *weights, uint64_t size_bytes) {
+    const uint8_t *bytes = (const uint8_t *)weights;
+    if (weights == NULL || size_bytes < 64) return 0;
+    const uint64_t count = ((const uint64_t *)weights)[1];
+    if (count > size_bytes - 64) return 0;
+    uint32_t crc = 0xffffffffu;
+    for (uint64_t index = 0; index < count; index++) {
+        crc ^= bytes[64 + index];
+        for (int bit = 0; bit < 8; bit++) crc = crc >> 1 ^ (crc & 1u ? 0xedb88320u : 0u);
+    }
+    return ~crc == ((const uint32_t *)weights)[12];
+}
 
 static inline const char *mcc_model_name(const mcc_model *model) { return (const char *)mcc_at(&model->name); }
 

@@ -63,6 +63,9 @@ pub enum Error {
     },
     /// The arena does not start at a multiple of [`ARENA_ALIGN`](crate::ARENA_ALIGN); see [`align`](crate::align).
     ArenaAlign,
+    /// The weights were left out of the model's object: those that were passed are none, not aligned, of another length, or were
+    /// written for other code. See [`Model::with_weights`](crate::Model::with_weights).
+    Weights,
     /// An index in the data was out of range and was clamped; the outputs are complete.
     Clamped,
     /// The model was compiled for several sets of extents, none of which is that of the inputs; nothing was written. See
@@ -78,6 +81,7 @@ impl Error {
             abi::status::OK => Ok(()),
             abi::status::CLAMPED => Err(Error::Clamped),
             abi::status::ERROR_DIMS => Err(Error::ShapeSet),
+            abi::status::ERROR_WEIGHTS => Err(Error::Weights),
             other => Err(Error::Status(other)),
         }
     }
@@ -104,6 +108,7 @@ impl fmt::Display for Error {
             Error::Align { tensor } => write!(f, "the data of tensor '{tensor}' is not aligned at the size of its element"),
             Error::Arena { given, needed } => write!(f, "the arena has {given} bytes, needed are {needed}"),
             Error::ArenaAlign => f.write_str("the arena does not start at a multiple of 64 bytes"),
+            Error::Weights => f.write_str("the model needs its file of weights, whole and at a multiple of 64 bytes"),
             Error::Clamped => f.write_str("an index was out of range and was clamped"),
             Error::ShapeSet => f.write_str("the inputs' extents are no set that the model was compiled for"),
             Error::Status(status) => write!(f, "the model returned status {status}"),

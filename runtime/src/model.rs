@@ -139,6 +139,8 @@ impl TensorInfo {
 pub struct Model {
     raw: &'static abi::Model,
     cpu_features: u32,
+    /// The file of weights, where they were left out of the object.
+    weights: Option<&'static [u8]>,
 }
 
 /// The arena, and the tail of it behind what the model itself takes: what a call points to. All are made from one borrow, so that
@@ -176,7 +178,7 @@ impl Model {
         if missing != 0 {
             return Err(Error::Cpu { missing });
         }
-        Ok(Model { raw, cpu_features })
+        Ok(Model { raw, cpu_features, weights: None })
     }
 
     pub fn name(&self) -> &'static str {
@@ -205,6 +207,19 @@ impl Model {
 
     pub fn weights_bytes(&self) -> u64 {
         self.raw.weights_bytes
+    }
+
+    /// The same with the file of weights that was written beside the object, at [`ARENA_ALIGN`](abi::ARENA_ALIGN). A run tests that it
+    /// is for the model's code.
+    ///
+    /// # Errors
+    ///
+    /// A file of another length, or one that is not aligned.
+    pub fn with_weights(self, weights: &'static [u8]) -> Result<Model, Error> {
+        if weights.len() as u64 != self.raw.weights_bytes || !weights.as_ptr().addr().is_multiple_of(abi::ARENA_ALIGN) {
+            return Err(Error::Weights);
+        }
+        Ok(Model { weights: Some(weights), ..self })
     }
 
     /// The most that a run takes of the calling thread's stack, besides what [`run`](Self::run) itself takes.
@@ -274,7 +289,7 @@ impl Model {
             dims: tail.dims,
             counts: tail.counts,
             arena: tail.arena.cast(),
-            weights: ptr::null(),
+            weights: self.weights.map_or(ptr::null(), |weights| weights.as_ptr().cast()),
             parallel_for: None,
             parallel_context: ptr::null_mut(),
             profile: ptr::null(),

@@ -35,6 +35,11 @@ fn cached(path: impl AsRef<Path>) -> PathBuf {
     path
 }
 
+/// Where Python finds kconfiglib.
+pub fn kconfig() -> PathBuf {
+    cached("kconfig")
+}
+
 fn read(path: &Path) -> Vec<u8> {
     fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }

@@ -1,5 +1,5 @@
 //! What the tests of mcc share: where data lies, reading and comparing tensors, building and running C programs on the host and
-//! under qemu, looking into object files.
+//! under qemu, projects outside of the repository, looking into object files.
 
 pub mod compare;
 pub mod data;
@@ -8,4 +8,5 @@ pub mod judge;
 pub mod machine;
 pub mod object;
 pub mod onnx;
+pub mod project;
 pub mod random_graph;

@@ -3,10 +3,12 @@
 
     setup.py        (also run by ./test)
 
-Tools come from apt-get, where that exists and may be used: a C compiler for the host and one for aarch64, qemu's user-mode
-emulation, npm, and the build systems that programs use mcc from. All else goes to the cache folder, $MCC_CACHE or ~/.cache/mcc:
+Tools come from apt-get, where that exists and may be used: a C compiler for the host and one for aarch64, qemu's emulation
+of programs and of a board, npm, and the build systems that programs use mcc from. All else goes to the cache folder, $MCC_CACHE
+or ~/.cache/mcc:
 
     venv/       Python packages of requirements.txt
+    kconfig/    the Python package kconfiglib
     onnx-tests/ the ONNX backend tests, as the onnx package ships them
     onnx-schemas.json  what the onnx package says of operators
     zoo/        trained models, see tests/data/zoo.json
@@ -26,6 +28,7 @@ TOOLS = {
     "readelf": "binutils",
     "aarch64-linux-gnu-gcc": "gcc-aarch64-linux-gnu",
     "qemu-aarch64": "qemu-user",
+    "qemu-system-aarch64": "qemu-system-arm",
     "npm": "npm",
     "make": "make",
     "cmake": "cmake",
@@ -79,6 +82,12 @@ def make_venv(cache):
     return python
 
 
+def install_kconfiglib(cache, python):
+    folder = os.path.join(cache, "kconfig")
+    if not os.path.exists(os.path.join(folder, "kconfiglib.py")):
+        run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target", folder, "kconfiglib==14.1.0")
+
+
 def link_onnx_tests(cache, python):
     code = "import onnx.backend.test, os; print(os.path.join(os.path.dirname(onnx.backend.test.__file__), 'data'))"
     target = subprocess.run([python, "-c", code], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
@@ -101,6 +110,7 @@ def main():
     with open(os.path.join(cache, "lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         python = make_venv(cache)
+        install_kconfiglib(cache, python)
         link_onnx_tests(cache, python)
         tools = lambda name, *arguments: run(python, os.path.join(HERE, name), *arguments)
         tools("schemas.py", cache)

@@ -12,4 +12,4 @@ pub mod verify;
 
 pub use build::Builder;
 pub use ir::{Address, Block, Carried, Cond, If, Kernel, Lane, Loop, Node, Op, Operand, Slot, Type, VReg, While};
-pub use target::{Arch, Code, Cpu, Facts, OpKind, Reloc, RelocKind, Target};
+pub use target::{Arch, BranchProtection, Code, Cpu, Facts, OpKind, Reloc, RelocKind, Target};

@@ -10,6 +10,15 @@ pub enum Arch {
     Aarch64,
 }
 
+/// What code of aarch64 does against attacks that change where branches lead. Both are hints to CPUs that do not know them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct BranchProtection {
+    /// Functions start with an instruction that indirect branches may lead to.
+    pub targets: bool,
+    /// Return addresses in memory are signed.
+    pub returns: bool,
+}
+
 /// The machine that code is made for.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Cpu {
@@ -18,6 +27,8 @@ pub struct Cpu {
     pub name: String,
     /// Features by name, sorted: `avx2`, `fma`, `sse4.1`.
     pub features: BTreeSet<&'static str>,
+    /// What code does against attacks that change where branches lead.
+    pub protection: BranchProtection,
     /// Whether every access must be aligned to its size.
     pub strict_alignment: bool,
     /// Whether the stack pointer's red zone and calling convention are Windows'.

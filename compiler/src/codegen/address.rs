@@ -51,7 +51,7 @@ impl Codegen<'_> {
         })
     }
 
-    fn ranges(&self) -> KernelRanges<'_> {
+    pub(super) fn ranges(&self) -> KernelRanges<'_> {
         KernelRanges { exprs: &self.kernel.exprs, axes: &self.kernel.axes }
     }
 
@@ -262,14 +262,10 @@ impl Codegen<'_> {
         vector: bool,
     ) -> VReg {
         let Some(otherwise) = otherwise else { return self.load_inside(buffer, index, level, vector) };
-        let bounds = self.bounds(buffer, index);
-        let outside = bounds.iter().any(|bound| {
-            let (low, high) = bound.form.range(&self.ranges());
-            high < 0 || low >= bound.extent
-        });
-        if outside || self.program.buffers[buffer].ty.shape.count() == 0 {
+        if self.is_outside(buffer, index) {
             return self.operand(otherwise, vector);
         }
+        let bounds = self.bounds(buffer, index);
         let mut inside: Option<VReg> = None;
         for bound in bounds {
             let test = self.inside(&bound, level);

@@ -6,6 +6,7 @@
 //! depend on an unrolled axis is shared by its rounds, which is what makes a tile of 6 × 2 vectors need 6 broadcasts and 2 loads.
 
 mod address;
+mod border;
 mod convert;
 mod eval;
 mod reduce;
@@ -51,6 +52,9 @@ pub fn kernel(program: &Program, layouts: &EntityMap<BufferId, Layout>, kernel: 
         deps: HashMap::new(),
         load_floor: 0,
         reduce_depth: 0,
+        pads: (0..kernel.exprs.len() as u32)
+            .any(|id| matches!(kernel.exprs.get(ExprId(id)), Expr::Load { otherwise: Some(_), .. })),
+        finite: HashMap::new(),
     };
     for stmt in &kernel.body {
         stmt.walk(&mut |stmt| {
@@ -181,6 +185,10 @@ struct Codegen<'a> {
     load_floor: usize,
     /// Reduction loops that are open.
     reduce_depth: usize,
+    /// Whether the kernel has loads that may lie outside of their buffer.
+    pads: bool,
+    /// Whether constants hold no infinity and no NaN.
+    finite: HashMap<BufferId, bool>,
 }
 
 impl Codegen<'_> {
@@ -267,6 +275,8 @@ impl Codegen<'_> {
             return self.with_partials(&partials, |codegen| codegen.stmt_loop(axis, body));
         }
         self.reduce_depth += usize::from(kind == AxisKind::Reduce);
+        let serial = mode == AxisMode::Serial && kind == AxisKind::Reduce;
+        let mode = if serial && self.tells_at_border(axis, body) { AxisMode::Unroll } else { mode };
         match mode {
             AxisMode::Serial if extent == 1 => {
                 self.bindings[axis] = Binding::Fixed(0);
@@ -423,7 +433,7 @@ impl Codegen<'_> {
 
     fn set(&mut self, var: VarId, value: ExprId) {
         let varying = self.vars[var].varying;
-        let reg = match self.contracted(var, value) {
+        let reg = match self.unchanged(var, value).or_else(|| self.contracted(var, value)) {
             Some(reg) => reg,
             None if varying => self.vector_value(value),
             None => self.value(value),

@@ -14,10 +14,14 @@ const FINISH_CYCLES: f64 = 1.0;
 const PANEL_BYTE_CYCLES: f64 = 0.0018;
 /// Cycles for the place of a load among multiply-adds that hide it.
 const PLACE_CYCLES: f64 = 0.1;
+/// Accumulators of windows that share no factor, at most: with all their taps, the body of the loop stays short.
+const MAX_WINDOW: usize = 12;
 /// Vectors of columns beyond these never help.
 const MAX_VECTORS: usize = 8;
 /// Code for different rests makes a tile a little worse.
 const CODE_WEIGHT: f64 = 1.0 / 4000.0;
+/// The same where each accumulator has all its steps in the code.
+const WINDOW_CODE_WEIGHT: f64 = 1.0 / 1000.0;
 
 /// A reduction as tiles see it.
 #[derive(Clone, Debug)]
@@ -29,12 +33,17 @@ pub struct Problem {
     /// Lane counts of the vectors that may be used, the widest first.
     pub lane_counts: Vec<usize>,
     pub lane_bytes: usize,
-    /// Rounds of the axis whose rounds are jammed first, and of the one around it, which is jammed only with all of the first.
+    /// Rounds of the axis whose rounds are jammed first, and of the one around it: jammed only with all of the first, but in windows.
     pub rows: [usize; 2],
     /// Rounds of the reduction.
     pub depth: usize,
-    /// Whether one factor is the same in all lanes; else there are no rows that share a vector.
+    /// Whether one factor is the same in all lanes; else they are windows that each have their own factors, and share some of what they
+    /// slide over.
     pub broadcasts: bool,
+    /// Rounds at the ends of each row axis, which have code of their own.
+    pub ends: [usize; 2],
+    /// Of windows: elements from one to the next, along each row axis.
+    pub steps: [usize; 2],
     /// Accumulators at most.
     pub most: usize,
 }
@@ -64,6 +73,7 @@ impl Problem {
         let lanes = self.lane_counts[0];
         let columns: Vec<usize> = match self.panel {
             Some(panel) => vec![panel],
+            None if !self.broadcasts => vec![lanes.min(self.columns)],
             None => {
                 (1..=MAX_VECTORS.min(self.columns.div_ceil(lanes))).map(|vectors| (vectors * lanes).min(self.columns)).collect()
             }
@@ -72,7 +82,8 @@ impl Problem {
         let mut sizes = Vec::new();
         for columns in columns {
             for inner in 1..=self.rows[0].min(registers) {
-                let most_outer = if inner == self.rows[0] { self.rows[1].min(registers / inner) } else { 1 };
+                let whole = inner == self.rows[0] || !self.broadcasts;
+                let most_outer = if whole { self.rows[1].min(registers / inner) } else { 1 };
                 for outer in 1..=most_outer {
                     let (rows, vectors) = (inner * outer, self.vectors(columns));
                     // Beside the accumulators a vector of each column, where rows share it, and factors, which may come one by one.
@@ -82,9 +93,10 @@ impl Problem {
                         (true, false) => 1,
                         // An input of one step, and the factors of some, so that neighbours share inputs.
                         (false, true) => 6,
-                        (false, false) => 2,
+                        (false, false) => 1,
                     };
-                    if rows * vectors + shared + factors <= registers && rows * vectors <= self.most {
+                    let most = if self.broadcasts { self.most } else { self.most.min(MAX_WINDOW) };
+                    if rows * vectors + shared + factors <= registers && rows * vectors <= most {
                         sizes.push(Size { rows: [inner, outer], columns });
                     }
                 }
@@ -107,35 +119,51 @@ impl Problem {
     fn cycles(&self, size: Size, facts: &Facts) -> f64 {
         let parts =
             |extent: usize, tile: usize| [(tile, extent / tile), (extent % tile, usize::from(!extent.is_multiple_of(tile)))];
-        let (mut cycles, mut code) = (0.0, 0);
+        let mut cycles = 0.0;
         for (inner, inner_tiles) in parts(self.rows[0], size.rows[0]) {
             for (outer, outer_tiles) in parts(self.rows[1], size.rows[1]) {
                 for (columns, column_tiles) in parts(self.columns, size.columns) {
                     let tiles = inner_tiles * outer_tiles * column_tiles;
                     if tiles > 0 {
-                        cycles += tiles as f64 * self.tile_cycles(inner * outer, columns, facts);
-                        code += inner * outer * self.vectors(columns);
+                        cycles += tiles as f64 * self.tile_cycles([inner, outer], columns, facts);
                     }
                 }
             }
         }
-        cycles * (1.0 + code as f64 * CODE_WEIGHT)
+        // Each tile and rest of one axis meets each of the others.
+        let apart =
+            |extent: usize, tile: usize| parts(extent, tile).iter().filter(|part| part.1 > 0).map(|part| part.0).sum::<usize>();
+        let rows = |axis: usize| apart(self.rows[axis], size.rows[axis]) + self.ends[axis];
+        let columns = parts(self.columns, size.columns);
+        let vectors: usize = columns.iter().filter(|part| part.1 > 0).map(|part| self.vectors(part.0)).sum();
+        let weight = if self.broadcasts { CODE_WEIGHT } else { WINDOW_CODE_WEIGHT };
+        cycles * (1.0 + (rows(0) * rows(1) * vectors) as f64 * weight)
     }
 
-    fn tile_cycles(&self, rows: usize, columns: usize, facts: &Facts) -> f64 {
-        let vectors = self.vectors(columns);
+    fn tile_cycles(&self, [inner, outer]: [usize; 2], columns: usize, facts: &Facts) -> f64 {
+        let (rows, vectors) = (inner * outer, self.vectors(columns));
         let accumulators = (rows * vectors) as f64;
         let factors = match (self.broadcasts, facts.lane_operand) {
             (true, false) => rows as f64,
             (true, true) => rows as f64 / 4.0,
-            // One vector for each accumulator.
-            (false, _) => accumulators,
+            // What the windows slide over, in all steps together, over the steps.
+            (false, _) => {
+                let side = (self.depth as f64).sqrt();
+                let along = |rows: usize, step: usize| ((rows - 1) * step) as f64 / side + 1.0;
+                along(inner, self.steps[0]) * along(outer, self.steps[1]) * vectors as f64
+            }
         };
         let multiply_adds = accumulators / f64::from(facts.fmas_per_cycle);
         let loads = (vectors as f64 + factors) / f64::from(facts.loads_per_cycle);
         // Loads in pairs and fours take little but their place in the code.
-        let places = if facts.lane_operand { PLACE_CYCLES * (vectors as f64 / 2.0 + factors) } else { 0.0 };
-        let step = multiply_adds.max(loads).max(f64::from(facts.fma_latency)) + places;
+        let places = match (self.broadcasts, facts.lane_operand) {
+            (true, true) => PLACE_CYCLES * (vectors as f64 / 2.0 + factors),
+            (true, false) => 0.0,
+            (false, _) => PLACE_CYCLES * factors,
+        };
+        // Windows of several tiles are under way at once.
+        let latency = if self.broadcasts { f64::from(facts.fma_latency) } else { 0.0 };
+        let step = multiply_adds.max(loads).max(latency) + places;
         let panel_bytes = self.depth * columns * self.lane_bytes;
         let panel = if panel_bytes > facts.l1_bytes / 2 { panel_bytes as f64 * PANEL_BYTE_CYCLES } else { 0.0 };
         self.depth as f64 * step + panel + START_CYCLES + FINISH_CYCLES * accumulators
@@ -162,7 +190,18 @@ mod tests {
 
     fn problem(rows: [usize; 2], columns: usize, depth: usize) -> Problem {
         let lane_counts = vec![16, 8, 4];
-        Problem { columns, panel: None, lane_counts, lane_bytes: 4, rows, depth, broadcasts: true, most: 32 }
+        Problem {
+            columns,
+            panel: None,
+            lane_counts,
+            lane_bytes: 4,
+            rows,
+            depth,
+            broadcasts: true,
+            ends: [0, 0],
+            steps: [1, 1],
+            most: 32,
+        }
     }
 
     #[test]

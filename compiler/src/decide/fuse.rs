@@ -4,6 +4,8 @@
 
 use std::collections::BTreeSet;
 
+use super::nest::{Access, Nest, accesses};
+use super::schedule::padded_rounds;
 use crate::decisions::Fusion;
 use crate::loops::linear::{self, Atom, Linear};
 use crate::loops::sites;
@@ -15,6 +17,10 @@ const CHEAP: usize = 6;
 /// Work on one element that needs so many registers that beside a tile of accumulators they spill, where there are 16: an exponential,
 /// but no chain of simple operations. And where there are 32.
 const CROWDED: [usize; 2] = [24, 96];
+/// Padded maps of so many bytes are copied for the windows that slide over them, in almost no time.
+const SMALL_MAP_BYTES: usize = 16 << 10;
+/// Multiply-adds for each element of a map beside which copying it takes no time.
+const MUCH_WORK: usize = 256;
 /// Bytes that a buffer inside a merged kernel may take: it should stay in the first-level cache.
 const LOCAL_BYTES: usize = 32 << 10;
 
@@ -24,7 +30,7 @@ pub fn choose(program: &Program, vector_registers: u32) -> (Vec<Fusion>, Program
     let mut chooser = Chooser { fuser: Fuser::new(program), fusions: Vec::new(), crowded };
     // Movement first, so that who reads a value is known; padding when what it pads is; rows last, for a tree of nests is harder to
     // fuse with than its parts.
-    let phases: [&[Rule]; 4] = [
+    let phases: [&[Rule]; 5] = [
         &[Chooser::move_before_storing, Chooser::move_into_consumers],
         &[
             Chooser::move_into_consumers,
@@ -34,6 +40,7 @@ pub fn choose(program: &Program, vector_registers: u32) -> (Vec<Fusion>, Program
             Chooser::join_elementwise,
         ],
         &[Chooser::store_inside_of_padding, Chooser::read_one_of_two_copies],
+        &[Chooser::read_across_borders],
         &[Chooser::merge_rows],
     ];
     while phases.iter().any(|rules| chooser.sweep(rules)) {}
@@ -206,6 +213,43 @@ impl Chooser {
         true
     }
 
+    /// What nobody can store into its place in a padded buffer is not copied there: windows read it where it lies, and those at its
+    /// border leave out what is outside.
+    fn read_across_borders(&mut self, slot: usize) -> bool {
+        let Some(moved) = self.movement(slot).filter(|moved| moved.is_padding) else { return false };
+        let consumers = self.fuser.consumers(slot);
+        let buffer = self.fuser.buffer(moved.to);
+        let small = buffer.ty.size_bytes() <= SMALL_MAP_BYTES || !matches!(buffer.role, Role::Temporary);
+        if small || consumers.is_empty() || !consumers.iter().all(|&consumer| self.ends_at_border(slot, consumer, moved.to)) {
+            return false;
+        }
+        for consumer in consumers {
+            let change = self.fuser.inline(slot, consumer).expect("inlining into one consumer leaves the others");
+            self.take_inline(slot, Some((consumer, change)));
+        }
+        true
+    }
+
+    /// Whether a kernel is windows over a padded map, few of which reach over its border, and would not take much longer than to copy
+    /// the map.
+    fn ends_at_border(&self, slot: usize, consumer: usize, padded: BufferId) -> bool {
+        let before = self.kernel(consumer);
+        let rounds = loads_in_loops(before).iter().filter(|load| load.buffer == padded).map(|load| load.rounds).sum::<usize>();
+        let work = rounds / self.fuser.buffer(padded).ty.shape.count().max(1);
+        let Ok(change) = self.fuser.inline(slot, consumer) else { return false };
+        let Some(kernel) = change.kernel(consumer) else { return false };
+        let nest = Nest::of(kernel, &kernel.body);
+        let Some(reduction) = nest.reduction(kernel) else { return false };
+        let operands = accesses(&kernel.exprs, reduction.updates);
+        let Some(ends) = padded_rounds(self.fuser.buffers(), kernel, &nest, &operands) else { return false };
+        // Each end has code of its own: of one round, but for windows on single channels, whose code is short.
+        let taps = |axis: &AxisId| ends.iter().any(|end| shares_index(kernel, &operands, *axis, end.axis));
+        let is_short = reduction.axes.iter().all(|axis| kernel.axes[*axis].extent == 1 || taps(axis));
+        work <= MUCH_WORK
+            && awkward_loads(kernel) <= awkward_loads(before)
+            && (is_short || ends.iter().all(|end| end.first.max(end.last) <= 1))
+    }
+
     /// Of two buffers with the same values one is enough.
     fn read_one_of_two_copies(&mut self, slot: usize) -> bool {
         let writes = self.fuser.writes(slot);
@@ -375,6 +419,12 @@ fn loads_in_loops(kernel: &Kernel) -> Vec<LoadInLoops> {
 
 fn reduces(kernel: &Kernel) -> bool {
     kernel.axes.values().any(|axis| axis.kind == AxisKind::Reduce)
+}
+
+/// Whether an index moves along both axes.
+fn shares_index(kernel: &Kernel, accesses: &[Access], a: AxisId, b: AxisId) -> bool {
+    let moves = |index: ExprId, axis| kernel.exprs.uses_axis(index, axis);
+    accesses.iter().flat_map(|access| &access.index).any(|&index| moves(index, a) && moves(index, b))
 }
 
 /// Whether reductions run along the last dimension of what they load, so that neighbours in memory are in one round of a tree.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use mcc_kernel::Facts;
+use mcc_support::EntityMap;
 
 use super::cost;
 use super::nest::{
@@ -10,7 +11,7 @@ use super::nest::{
 };
 use crate::decisions::{Layout, Step};
 use crate::loops::linear::{Atom, KernelRanges, Linear};
-use crate::loops::{AxisId, Kernel, Program, Role, Stmt};
+use crate::loops::{AxisId, Buffer, BufferId, Kernel, Program, Role, Stmt};
 
 /// Multiply-adds in the body of a tile's innermost loop, at most.
 const MAX_BODY: usize = 112;
@@ -18,6 +19,8 @@ const MAX_BODY: usize = 112;
 const SUMS: usize = 4;
 /// Rounds of a short loop are unrolled up to this many.
 const MAX_UNROLLED: usize = 8;
+/// Rounds at the end of an axis that are done together, at most.
+const MAX_END: usize = 4;
 /// Statements with more expressions than this are long: repeating them makes the code larger, not faster.
 const LONG: usize = 40;
 
@@ -70,6 +73,7 @@ struct Tiler<'a> {
     operands: Vec<Access>,
     /// What is stored after it, and what is loaded for that.
     results: Vec<Access>,
+    padded: Vec<Peel>,
 }
 
 impl Tile {
@@ -86,7 +90,8 @@ impl Tile {
         let bits = lane_bits(program, kernel, &stmts)?;
         let operands = accesses(&kernel.exprs, reduction.updates);
         let results = accesses(&kernel.exprs, reduction.stores.iter().copied());
-        let tiler = Tiler { program, kernel, nest, layouts, facts, reduction, operands, results };
+        let padded = padded_rounds(&program.buffers, kernel, nest, &operands).unwrap_or_default();
+        let tiler = Tiler { program, kernel, nest, layouts, facts, reduction, operands, results, padded };
         let all = lane_counts(facts, bits);
         // The widest lanes in which an axis runs well, narrower ones where all are short.
         (0..all.len()).find_map(|widest| tiler.tile(bits, &all[widest..]))
@@ -107,6 +112,12 @@ impl Tile {
 impl Tiler<'_> {
     fn extent(&self, axis: AxisId) -> usize {
         self.kernel.axes[axis].extent
+    }
+
+    /// Rounds between those at the ends in which loads may lie outside.
+    fn between(&self, axis: AxisId) -> usize {
+        let ends = |peel: &Peel| peel.first + peel.last;
+        self.extent(axis) - self.padded.iter().find(|peel| peel.axis == axis).map_or(0, ends)
     }
 
     fn distance(&self, access: &Access, axis: AxisId) -> Option<i64> {
@@ -141,6 +152,13 @@ impl Tiler<'_> {
         })
     }
 
+    /// Elements of the widest dimension that an operand walks over in a round of an axis.
+    fn step(&self, axis: AxisId) -> usize {
+        let index = self.operands.iter().flat_map(|access| &access.index);
+        let steps = index.map(|&index| Linear::of(&self.kernel.exprs, index).coefficient(Atom::Axis(axis)).unsigned_abs());
+        steps.max().unwrap_or(1) as usize
+    }
+
     /// Rows reuse what varies along the lanes only.
     fn reuses(&self, axis: AxisId) -> bool {
         self.operands.iter().any(|access| self.stride(access, axis) == Stride::Zero) && self.extent(axis) > 1
@@ -152,7 +170,7 @@ impl Tiler<'_> {
         let outer = inner.and_then(|at| others.get(at + 1).copied()).filter(|&axis| self.reuses(axis));
         let inner = inner.map(|at| others[at]);
         let merged = outer.zip(inner).filter(|&(outer, inner)| self.may_merge(outer, inner));
-        let extent = |axis: Option<AxisId>| axis.map_or(1, |axis| self.extent(axis));
+        let extent = |axis: Option<AxisId>| axis.map_or(1, |axis| self.between(axis));
         let rows = if merged.is_some() { [extent(outer) * extent(inner), 1] } else { [extent(inner), extent(outer)] };
         // A long epilogue is repeated for every accumulator.
         let registers = self.facts.vector_registers as usize;
@@ -166,6 +184,8 @@ impl Tiler<'_> {
             rows,
             depth: self.reduction.axes.iter().map(|&axis| self.extent(axis)).product(),
             broadcasts: self.operands.iter().any(|access| self.stride(access, vector) == Stride::Zero),
+            ends: [inner, outer].map(|axis| axis.map_or(0, |axis| self.extent(axis) - self.between(axis))),
+            steps: [inner, outer].map(|axis| axis.map_or(1, |axis| self.step(axis))),
             most: if long { registers / 2 } else { registers },
         };
         let (size, broadcasts) = (problem.best(self.facts), problem.broadcasts);
@@ -216,19 +236,19 @@ impl Tiler<'_> {
 
 /// Rounds at the ends of an axis in which loads may lie outside of their buffer.
 #[derive(Clone, Copy, Debug)]
-struct Peel {
-    axis: AxisId,
-    first: usize,
-    last: usize,
+pub struct Peel {
+    pub axis: AxisId,
+    pub first: usize,
+    pub last: usize,
 }
 
 /// For each axis where there are some, the innermost first, the rounds in which padded loads may lie outside: between them all lie
 /// inside. `None` where no load is padded, or where it is not such rounds that tell.
-fn padded_rounds(program: &Program, kernel: &Kernel, nest: &Nest, all: &[Access]) -> Option<Vec<Peel>> {
+pub fn padded_rounds(buffers: &EntityMap<BufferId, Buffer>, kernel: &Kernel, nest: &Nest, all: &[Access]) -> Option<Vec<Peel>> {
     let ranges = KernelRanges { exprs: &kernel.exprs, axes: &kernel.axes };
     let mut peels: BTreeMap<AxisId, Peel> = BTreeMap::new();
     for access in all.iter().filter(|access| access.padded) {
-        let shape = program.buffers[access.buffer].ty.shape.dims();
+        let shape = buffers[access.buffer].ty.shape.dims();
         for (&index, &extent) in access.index.iter().zip(shape) {
             let form = Linear::of(&kernel.exprs, index);
             let (low, high) = form.range(&ranges);
@@ -371,7 +391,7 @@ impl Chooser<'_> {
         if all.iter().any(|access| access.is_store && self.program.buffers[access.buffer].ty.dtype.is_packed()) {
             return;
         }
-        let padded = padded_rounds(self.program, self.kernel, nest, &all);
+        let padded = padded_rounds(&self.program.buffers, self.kernel, nest, &all);
         let cost = |axis: AxisId| {
             let cost = |access: &Access| match stride(self.program, self.layouts, self.kernel, access, axis) {
                 Stride::Zero | Stride::One if !access.padded || padded.is_some() => 1,
@@ -446,13 +466,17 @@ impl Chooser<'_> {
         }
         match tile.vector {
             Vector::Spatial(vector) => {
-                let (name, extent, columns) = (self.name(vector), self.extent(vector), tile.columns);
                 self.place_columns(nest, reduction, vector, outermost);
                 let operands = accesses(&self.kernel.exprs, reduction.updates);
-                let padded = padded_rounds(self.program, self.kernel, nest, &operands).unwrap_or_default();
-                let padded: Vec<Peel> = padded.into_iter().filter(|peel| peel.axis != vector).collect();
+                let padded = padded_rounds(&self.program.buffers, self.kernel, nest, &operands).unwrap_or_default();
                 self.peel(&padded);
+                // At the ends rounds are done together, so that each knows what lies outside.
+                let ends = padded.iter().flat_map(|peel| [(peel, "b", peel.first), (peel, "e", peel.last)]);
+                for (peel, end, _) in ends.filter(|&(_, _, rounds)| (2..=MAX_END).contains(&rounds)) {
+                    self.unroll(format!("{}.{end}", self.name(peel.axis)));
+                }
                 tile.rows.iter().for_each(|rows| self.jam(rows, &padded));
+                let ((name, extent), columns) = (self.between(&padded, vector), tile.columns);
                 self.split(&name, columns);
                 if extent >= columns {
                     self.vectors(&format!("{name}.i"), columns, &tile.lane_counts);
@@ -505,7 +529,10 @@ impl Chooser<'_> {
             };
             operands.iter().filter(moves).map(|access| self.program.buffers[access.buffer].ty.size_bytes()).sum()
         };
-        let rows_come_once = bytes(false) > self.facts.l2_bytes && bytes(true) <= self.facts.l2_bytes / 2;
+        // All operands of windows go along: of each line of a large map, vectors narrower than that would use a part only.
+        let parts_of_lines =
+            bytes(false) == 0 && bytes(true) > self.facts.l2_bytes && (self.facts.vector_bytes as usize) < self.facts.line_bytes;
+        let rows_come_once = parts_of_lines || bytes(false) > self.facts.l2_bytes && bytes(true) <= self.facts.l2_bytes / 2;
         let last = nest.spatial.iter().rev().copied().find(|&axis| axis != vector);
         match last {
             Some(_) if rows_come_once && nest.spatial.last() == Some(&vector) => {}
@@ -543,7 +570,9 @@ impl Chooser<'_> {
         let mut body = accumulators;
         for &axis in order.iter().rev() {
             let (name, extent) = (self.name(axis), self.extent(axis));
-            if body * extent <= MAX_BODY {
+            // Factors of windows stay in registers, one for each step.
+            let crowded = !tile.broadcasts && accumulators + body / accumulators * extent > self.facts.vector_registers as usize;
+            if body * extent <= MAX_BODY && !crowded {
                 self.unroll(name);
                 body *= extent;
                 continue;

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use mcc_kernel::BranchProtection;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use super::Stage;
 use crate::decisions::Decisions;
+use crate::emit::WeightsPlace;
 use crate::emit::manifest::hex;
 use crate::import::ImportOptions;
 use crate::targets::Machine;
@@ -32,6 +34,9 @@ pub struct Options {
     pub keep_values: bool,
     /// A run tells `mcc_call.profile` of each kernel.
     pub profile: bool,
+    pub branch_protection: BranchProtection,
+    /// Where the packed weights go.
+    pub weights: WeightsPlace,
     /// Verify after each stage; builds with debug assertions always do.
     pub verify: bool,
     /// Taken in place of those that would be made; one for each set of shapes where there are several.
@@ -55,6 +60,8 @@ impl Options {
             winograd: true,
             keep_values: false,
             profile: false,
+            branch_protection: BranchProtection::default(),
+            weights: WeightsPlace::default(),
             verify: false,
             decisions: Vec::new(),
             files: Vec::new(),
@@ -88,6 +95,15 @@ impl Options {
         }
         if self.profile {
             record["profile"] = json!(true);
+        }
+        let protection = self.branch_protection;
+        if protection != BranchProtection::default() {
+            record["branch_protection"] = json!({ "targets": protection.targets, "returns": protection.returns });
+        }
+        match &self.weights {
+            WeightsPlace::Object => {}
+            WeightsPlace::Section(name) => record["weights_section"] = json!(name),
+            WeightsPlace::File => record["weights_file"] = json!(true),
         }
         record
     }

@@ -67,7 +67,7 @@ pub fn descriptor(model: &CompiledModel, cpu_features: u32, stack_bytes: u32) ->
         block.point(field, symbols);
     }
     u32_field(&mut block, size_of::<abi::Symbol>() as u32);
-    for value in [model.arena_bytes(), model.weights.len() as u64] {
+    for value in [model.arena_bytes(), model.passed_weights_bytes()] {
         u32_field(&mut block, value as u32);
         u32_field(&mut block, (value >> 32) as u32);
     }

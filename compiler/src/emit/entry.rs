@@ -7,6 +7,7 @@ use mcc_runtime::abi::{ARENA_ALIGN, Call, Profile, status};
 
 use super::model::DimRange;
 use super::stage::{self, Direction, Staged};
+use super::weights::HEAD_BYTES;
 
 // Fields of `mcc_call` by their offsets: every target has this layout, and so must the host.
 const _: () = assert!(size_of::<usize>() == 8, "the compiler runs on 64-bit hosts");
@@ -15,10 +16,8 @@ const OUTPUTS: i64 = offset_of!(Call, outputs) as i64;
 const DIMS: i64 = offset_of!(Call, dims) as i64;
 const COUNTS: i64 = offset_of!(Call, counts) as i64;
 const ARENA: i64 = offset_of!(Call, arena) as i64;
+const WEIGHTS: i64 = offset_of!(Call, weights) as i64;
 const PROFILE: i64 = offset_of!(Call, profile) as i64;
-/// The size of an `mcc_call` that ends in the last field that models read, and in the last that profiled ones do.
-const USED_BYTES: u64 = ARENA as u64 + 8;
-const PROFILED_BYTES: u64 = PROFILE as u64 + 8;
 
 /// Where a kernel finds one of its buffers. Offsets are in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -81,6 +80,15 @@ impl<C> Step<C> {
     }
 }
 
+/// Where the packed weights are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Weights {
+    /// At this symbol.
+    Symbol(String),
+    /// Where the caller says, behind a head that starts with these words.
+    Passed([u64; 6]),
+}
+
 /// What the entry function does.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct EntryPlan {
@@ -88,8 +96,8 @@ pub struct EntryPlan {
     pub bodies: Vec<EntryBody>,
     /// The most that a body takes.
     pub arena_bytes: u64,
-    /// Symbol of the packed weights; `None` where no kernel reads any.
-    pub weights: Option<String>,
+    /// `None` where no kernel reads any.
+    pub weights: Option<Weights>,
     /// CPU features that the kernels use, as bits of `mcc.h`.
     pub cpu_features: u32,
     /// Whether `mcc_call.profile` is told of each kernel.
@@ -129,12 +137,22 @@ pub enum Count {
 pub fn entry(symbol: &str, plan: &EntryPlan) -> Kernel {
     let mut builder = Builder::new(symbol, &[Type::Ptr]);
     let call = builder.param(0);
-    let mut checks = vec![Check::Size];
+    let last = if plan.profile {
+        PROFILE
+    } else if matches!(plan.weights, Some(Weights::Passed(_))) {
+        WEIGHTS
+    } else {
+        ARENA
+    };
+    let mut checks = vec![Check::Size(last as u64 + 8)];
     if plan.cpu_features != 0 {
         checks.push(Check::Cpu);
     }
     if plan.arena_bytes > 0 {
-        checks.push(Check::Arena);
+        checks.push(Check::Aligned(ARENA, status::ERROR_ARENA));
+    }
+    if let Some(Weights::Passed(head)) = plan.weights {
+        checks.extend([Check::Aligned(WEIGHTS, status::ERROR_WEIGHTS), Check::Head(head)]);
     }
     let status = checked(&mut builder, plan, call, &checks);
     builder.finish(Some(status))
@@ -142,18 +160,22 @@ pub fn entry(symbol: &str, plan: &EntryPlan) -> Kernel {
 
 #[derive(Clone, Copy)]
 enum Check {
-    Size,
+    /// The caller's `mcc_call` has so many bytes at least.
+    Size(u64),
     Cpu,
-    Arena,
+    /// This field points to memory that is aligned as the arena is; else the status.
+    Aligned(i64, i32),
+    /// The weights that are passed start with these words.
+    Head([u64; 6]),
 }
 
 /// Tests the first of `checks` and, where it holds, goes on to the others and at last to the run; gives the status.
 fn checked(builder: &mut Builder, plan: &EntryPlan, call: VReg, checks: &[Check]) -> VReg {
     let Some((&check, rest)) = checks.split_first() else { return chosen(builder, plan, call) };
     let (failed, status) = match check {
-        Check::Size => {
+        Check::Size(least) => {
             let size = load_field(builder, call, offset_of!(Call, size) as i64, Lane::I32);
-            let known = builder.scalar_const(Lane::I32, if plan.profile { PROFILED_BYTES } else { USED_BYTES });
+            let known = builder.scalar_const(Lane::I32, least);
             let failed = builder.inst(Type::I32.mask(), Op::CmpU(Cond::Lt), &[size, known]);
             (failed, status::ERROR_CALL_SIZE)
         }
@@ -163,14 +185,26 @@ fn checked(builder: &mut Builder, plan: &EntryPlan, call: VReg, checks: &[Check]
             let common = builder.binary(Op::And, has, required);
             (builder.cmp(Cond::Ne, common, required), status::ERROR_CPU)
         }
-        Check::Arena => {
-            let address = load_field(builder, call, ARENA, Lane::I64);
+        Check::Aligned(field, status) => {
+            let address = load_field(builder, call, field, Lane::I64);
             let zero = builder.int(0);
             let low = builder.int(ARENA_ALIGN as i64 - 1);
             let low = builder.binary(Op::And, address, low);
             let null = builder.cmp(Cond::Eq, address, zero);
             let unaligned = builder.cmp(Cond::Ne, low, zero);
-            (builder.binary(Op::MaskOr, null, unaligned), status::ERROR_ARENA)
+            (builder.binary(Op::MaskOr, null, unaligned), status)
+        }
+        Check::Head(head) => {
+            let weights = builder.load_ptr(Address::new(call, WEIGHTS));
+            let mut differs = builder.int(0);
+            for (index, &word) in head.iter().enumerate() {
+                let is = load_field(builder, weights, 8 * index as i64, Lane::I64);
+                let wanted = builder.int(word as i64);
+                let difference = builder.binary(Op::Xor, is, wanted);
+                differs = builder.binary(Op::Or, differs, difference);
+            }
+            let zero = builder.int(0);
+            (builder.cmp(Cond::Ne, differs, zero), status::ERROR_WEIGHTS)
         }
     };
     let results = builder.if_else(
@@ -278,7 +312,7 @@ fn run(builder: &mut Builder, plan: &EntryPlan, body: &EntryBody, call: VReg) ->
     let inputs = pointer(INPUTS, has_inputs);
     let outputs = pointer(OUTPUTS, has_outputs);
     let dims = pointer(DIMS, has_dims);
-    let weights = plan.weights.as_ref().map(|symbol| builder.inst(Type::Ptr, Op::SymbolAddr(symbol.clone()), &[]));
+    let weights = plan.weights.as_ref().map(|weights| weights_base(builder, weights, call));
     let profile = plan.profile.then_some(call);
     let bases = Bases { arena, inputs, outputs, dims, weights, profile };
     let mut extents: Vec<VReg> = dims.map_or(Vec::new(), |dims| {
@@ -322,6 +356,16 @@ fn run(builder: &mut Builder, plan: &EntryPlan, body: &EntryBody, call: VReg) ->
     let Some(outgrown) = outgrown else { return answer(builder)[0] };
     let error = |builder: &mut Builder| vec![builder.scalar_const(Lane::I32, status::ERROR_COUNT as u64)];
     builder.if_else(outgrown, error, answer)[0]
+}
+
+fn weights_base(builder: &mut Builder, weights: &Weights, call: VReg) -> VReg {
+    match weights {
+        Weights::Symbol(symbol) => builder.inst(Type::Ptr, Op::SymbolAddr(symbol.clone()), &[]),
+        Weights::Passed(_) => {
+            let file = builder.load_ptr(Address::new(call, WEIGHTS));
+            builder.lea(Address::new(file, HEAD_BYTES as i64))
+        }
+    }
 }
 
 fn load_counts(builder: &mut Builder, counts: &[Count], arena: Option<VReg>) -> Vec<VReg> {

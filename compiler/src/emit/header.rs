@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use mcc_support::DType;
 
 use super::model::{CompiledModel, Port, Symbol};
+use super::weights::WeightsPlace;
 
 /// The text of `NAME.h`, for C11 and C++17.
 pub fn header(model: &CompiledModel, stack_bytes: u32) -> String {
@@ -27,7 +28,14 @@ pub fn header(model: &CompiledModel, stack_bytes: u32) -> String {
     line(&format!("/* What a run needs: an arena at {upper}_ARENA_ALIGN, and stack. */"));
     line(&format!("#define {upper}_ARENA_BYTES {}", model.arena_bytes()));
     line(&format!("#define {upper}_ARENA_ALIGN MCC_ARENA_ALIGN"));
-    line(&format!("#define {upper}_STACK_BYTES {stack_bytes}\n"));
+    line(&format!("#define {upper}_STACK_BYTES {stack_bytes}"));
+    if model.weights_place == WeightsPlace::File {
+        line(&format!(
+            "#define {upper}_WEIGHTS_BYTES {} /* of the file of weights, which a run is passed */",
+            model.passed_weights_bytes()
+        ));
+    }
+    line("");
     for (kind, ports) in [("INPUT", &model.inputs), ("OUTPUT", &model.outputs)] {
         line(&format!("#define {upper}_{kind}_COUNT {}", ports.len()));
         for port in ports {
@@ -134,8 +142,10 @@ fn extents_struct(name: &str, symbols: &[Symbol]) -> String {
 fn run(name: &str, model: &CompiledModel) -> String {
     let dims = if model.dims.is_empty() { String::new() } else { format!("const {name}_dims *dims, ") };
     let counts = if model.counts.is_empty() { String::new() } else { format!("{name}_counts *counts, ") };
+    let passed = model.weights_place == WeightsPlace::File;
+    let weights = if passed { ", const void *weights" } else { "" };
     let mut out = format!(
-        "static inline int {name}_run(const {name}_inputs *in, const {name}_outputs *out, {dims}{counts}void *arena) {{\n"
+        "static inline int {name}_run(const {name}_inputs *in, const {name}_outputs *out, {dims}{counts}void *arena{weights}) {{\n"
     );
     let mut table = |kind: &str, pointer: &str, variable: &str, ports: &[Port]| {
         if ports.is_empty() {
@@ -157,7 +167,7 @@ fn run(name: &str, model: &CompiledModel) -> String {
         ("dims", if model.dims.is_empty() { "NULL" } else { "(const int64_t *)dims" }),
         ("counts", if model.counts.is_empty() { "NULL" } else { "(int64_t *)counts" }),
         ("arena", "arena"),
-        ("weights", "NULL"),
+        ("weights", if passed { "weights" } else { "NULL" }),
         ("parallel_for", "NULL"),
         ("parallel_context", "NULL"),
         ("profile", "NULL"),

@@ -48,6 +48,7 @@ pub fn manifest(model: &CompiledModel, symbols: &[&str], required_features: &[&s
         "stack_bytes": sizes.stack_bytes,
         "weights_bytes": sizes.weights_bytes,
         "code_bytes": sizes.code_bytes,
+        "description_bytes": sizes.description_bytes,
         "kernels": kernels,
         "warnings": model.warnings,
     });

@@ -9,6 +9,7 @@ pub mod model;
 pub mod names;
 pub mod object;
 pub mod stage;
+pub mod weights;
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -16,10 +17,11 @@ use mcc_kernel::{Arch, Code, Cpu, Kernel, Target};
 use mcc_runtime::abi;
 use mcc_support::DType;
 
-pub use entry::{BufferPlace, Count, EntryBody, EntryPlan, KernelCall, Step};
+pub use entry::{BufferPlace, Count, EntryBody, EntryPlan, KernelCall, Step, Weights};
 pub use model::{CompiledKernel, CompiledModel, DimRange, Port, Specialization, Symbol};
 pub use names::{given_model_name, model_name, tensor_names};
 pub use stage::Staged;
+pub use weights::WeightsPlace;
 
 /// What a model takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -27,7 +29,10 @@ pub struct Sizes {
     pub arena_bytes: u64,
     pub arena_lower_bound_bytes: u64,
     pub weights_bytes: u64,
+    /// Of all functions, and of what aligns one after the other.
     pub code_bytes: u64,
+    /// The rest of the read-only data: `NAME_model` and what it refers to, but for the weights.
+    pub description_bytes: u64,
     pub stack_bytes: u32,
 }
 
@@ -69,7 +74,10 @@ pub fn entry(model: &CompiledModel, symbols: &[String]) -> Kernel {
     let plan = EntryPlan {
         bodies: model.specializations.iter().map(body).collect(),
         arena_bytes: model.arena_bytes(),
-        weights: (!model.weights.is_empty()).then(|| weights_symbol(model)),
+        weights: (!model.weights.is_empty()).then(|| match model.weights_place {
+            WeightsPlace::File => Weights::Passed(weights::head(model)),
+            _ => Weights::Symbol(weights_symbol(model)),
+        }),
         cpu_features: required_bits(&model.cpu),
         profile: model.profile,
     };
@@ -102,16 +110,19 @@ pub fn link(model: CompiledModel, target: &dyn Target) -> Linked {
     let entry_kernel = entry(&model, &symbols);
     let entry = target.compile(&entry_kernel, &model.cpu);
     let callee_stack_bytes = functions.iter().map(|(_, code)| code.stack_bytes).max().unwrap_or(0);
+    let stack_bytes = entry.stack_bytes + callee_stack_bytes;
+    functions.insert(0, (entry_kernel.name, entry));
+    let cpu_features = required_bits(&model.cpu);
     let lower_bounds = model.specializations.iter().map(|specialization| specialization.arena_lower_bound_bytes);
     let sizes = Sizes {
         arena_bytes: model.arena_bytes(),
         arena_lower_bound_bytes: lower_bounds.max().unwrap_or(0),
         weights_bytes: model.weights.len() as u64,
-        code_bytes: functions.iter().map(|(_, code)| code.bytes.len()).sum::<usize>() as u64 + entry.bytes.len() as u64,
-        stack_bytes: entry.stack_bytes + callee_stack_bytes,
+        code_bytes: object::code_size_bytes(functions.iter().map(|(_, code)| code)),
+        description_bytes: descriptor::descriptor(&model, cpu_features, stack_bytes).bytes.len() as u64,
+        stack_bytes,
     };
-    functions.insert(0, (entry_kernel.name, entry));
-    Linked { weights_symbol: weights_symbol(&model), cpu_features: required_bits(&model.cpu), model, functions, sizes }
+    Linked { weights_symbol: weights_symbol(&model), cpu_features, model, functions, sizes }
 }
 
 impl Linked {
@@ -123,13 +134,14 @@ impl Linked {
             module.functions.push(object::Function { symbol, code, exported: index == 0 });
         }
         let mut distances = vec![(descriptor.call_offset, self.functions[0].0.as_str())];
-        if !self.model.weights.is_empty() {
+        if !self.model.weights.is_empty() && self.model.weights_place != WeightsPlace::File {
             distances.push((descriptor.weights_offset, &self.weights_symbol));
             module.data.push(object::Data {
                 symbol: &self.weights_symbol,
                 bytes: &self.model.weights,
                 align_bytes: abi::ARENA_ALIGN as u64,
                 exported: false,
+                section: if let WeightsPlace::Section(name) = &self.model.weights_place { Some(name) } else { None },
                 distances: Vec::new(),
             });
         }
@@ -138,13 +150,19 @@ impl Linked {
             bytes: &descriptor.bytes,
             align_bytes: descriptor::ALIGN_BYTES,
             exported: true,
+            section: None,
             distances,
         });
-        object::write_object(&module, &self.model.triple)
+        object::write_object(&module, &self.model.triple, self.model.cpu.protection)
     }
 
     pub fn static_library(&self) -> Vec<u8> {
         object::write_static_library(&self.object(), &format!("{}.o", self.model.name), &self.model.triple)
+    }
+
+    /// The weights, where they are not in the object.
+    pub fn weights_file(&self) -> Option<Vec<u8>> {
+        (self.model.weights_place == WeightsPlace::File).then(|| weights::file(&self.model))
     }
 
     pub fn header(&self) -> String {

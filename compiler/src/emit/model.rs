@@ -8,6 +8,7 @@ use target_lexicon::Triple;
 use super::entry::{BufferPlace, Count, Step};
 use super::header;
 use super::stage::Staged;
+use super::weights::WeightsPlace;
 
 /// An input or output.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -97,6 +98,7 @@ pub struct CompiledModel {
     pub specializations: Vec<Specialization>,
     /// Whether a run tells `mcc_call.profile` of each kernel.
     pub profile: bool,
+    pub weights_place: WeightsPlace,
     /// Packed, as the offsets of [`BufferPlace::Weights`] say.
     pub weights: Bytes,
     pub model_sha256: [u8; 32],
@@ -110,6 +112,12 @@ impl CompiledModel {
     /// What each specialization finds room in.
     pub fn arena_bytes(&self) -> u64 {
         self.specializations.iter().map(|specialization| specialization.arena_bytes).max().unwrap_or(0)
+    }
+
+    /// Of the file of weights, or of those in the object.
+    pub fn passed_weights_bytes(&self) -> u64 {
+        let head = if self.weights_place == WeightsPlace::File { super::weights::HEAD_BYTES } else { 0 };
+        (head + self.weights.len()) as u64
     }
 
     /// Of all specializations.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io::Cursor;
 
 use ar_archive_writer::{ArchiveKind, DEFAULT_OBJECT_READER, NewArchiveMember};
-use mcc_kernel::{Code, RelocKind};
+use mcc_kernel::{BranchProtection, Code, RelocKind};
 use mcc_support::bug;
 use object::write::{MachOBuildVersion, Object, Relocation, SectionId, StandardSection, Symbol, SymbolId, SymbolSection};
 use object::{
@@ -32,6 +32,8 @@ pub struct Data<'a> {
     pub bytes: &'a [u8],
     pub align_bytes: u64,
     pub exported: bool,
+    /// Of the section in which it lies, as a linker script names it; `None`: one of its own beside the other read-only data.
+    pub section: Option<&'a str>,
     /// Offsets of 32-bit fields, each with the symbol whose distance from the field it holds.
     pub distances: Vec<(u64, &'a str)>,
 }
@@ -43,17 +45,27 @@ pub struct Module<'a> {
     pub data: Vec<Data<'a>>,
 }
 
+/// What functions take in an object, in this order.
+pub fn code_size_bytes<'a>(functions: impl IntoIterator<Item = &'a Code>) -> u64 {
+    functions.into_iter().fold(0, |end: u64, code| end.next_multiple_of(code_align_bytes(code)) + code.bytes.len() as u64)
+}
+
+fn code_align_bytes(code: &Code) -> u64 {
+    u64::from(code.align_bytes).max(16)
+}
+
 /// The bytes of the object file. The same module gives the same bytes.
-pub fn write_object(module: &Module<'_>, triple: &Triple) -> Vec<u8> {
+pub fn write_object(module: &Module<'_>, triple: &Triple, protection: BranchProtection) -> Vec<u8> {
     let mut writer = Writer::new(triple);
+    writer.protect(protection);
     // Everything is placed before the first reference is resolved.
-    let code_offsets: Vec<u64> = module.functions.iter().map(|function| writer.add_function(function)).collect();
-    let data_offsets: Vec<u64> = module.data.iter().map(|data| writer.add_data(data)).collect();
-    for (function, offset) in module.functions.iter().zip(code_offsets) {
-        writer.relocate_code(function, offset);
+    let functions: Vec<Place> = module.functions.iter().map(|function| writer.add_function(function)).collect();
+    let data: Vec<Place> = module.data.iter().map(|data| writer.add_data(data)).collect();
+    for (function, place) in module.functions.iter().zip(functions) {
+        writer.relocate_code(function, place);
     }
-    for (data, offset) in module.data.iter().zip(data_offsets) {
-        writer.relocate_data(data, offset);
+    for (one, place) in module.data.iter().zip(data) {
+        writer.relocate_data(one, place);
     }
     writer.object.write().unwrap_or_else(|error| bug!("the object cannot be written: {error}"))
 }
@@ -72,10 +84,15 @@ pub fn write_static_library(object: &[u8], member: &str, triple: &Triple) -> Vec
     out.into_inner()
 }
 
+/// Where something is in the object.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    section: SectionId,
+    offset: u64,
+}
+
 struct Writer {
     object: Object<'static>,
-    text: SectionId,
-    rodata: SectionId,
     /// By name, all that the object defines.
     symbols: BTreeMap<String, SymbolId>,
 }
@@ -91,41 +108,63 @@ impl Writer {
         if let Some(version) = build_version(triple) {
             object.set_macho_build_version(version);
         }
-        let text = object.section_id(StandardSection::Text);
-        let rodata = object.section_id(StandardSection::ReadOnlyData);
+        object.set_subsections_via_symbols();
         if object.format() == BinaryFormat::Elf {
             // Says that the code runs with a stack that is not executable; without it, linkers assume the opposite.
             let note = object.add_section(Vec::new(), b".note.GNU-stack".to_vec(), SectionKind::Other);
             object.section_mut(note).flags = SectionFlags::Elf { sh_flags: 0 };
         }
-        Self { object, text, rodata, symbols: BTreeMap::new() }
+        Self { object, symbols: BTreeMap::new() }
     }
 
-    fn add_function(&mut self, function: &Function<'_>) -> u64 {
+    /// Tells the linker, which marks a program whose objects are all protected.
+    fn protect(&mut self, protection: BranchProtection) {
+        let bits = [
+            (protection.targets, elf::GNU_PROPERTY_AARCH64_FEATURE_1_BTI),
+            (protection.returns, elf::GNU_PROPERTY_AARCH64_FEATURE_1_PAC),
+        ];
+        let features = bits.iter().filter(|(is_set, _)| *is_set).fold(0, |features, (_, bit)| features | bit);
+        if features != 0 {
+            self.object.add_elf_gnu_property_u32(elf::GNU_PROPERTY_AARCH64_FEATURE_1_AND, features);
+        }
+    }
+
+    /// In a section of its own, so that linkers may leave out what a program does not use.
+    fn add_function(&mut self, function: &Function<'_>) -> Place {
         let code = function.code;
+        let section = self.object.add_subsection(StandardSection::Text, function.symbol.as_bytes());
         // Padding between functions is never run.
-        let offset = self.object.append_section_data(self.text, &code.bytes, u64::from(code.align_bytes).max(16));
-        self.define(function.symbol, self.text, offset, code.bytes.len(), SymbolKind::Text, function.exported);
-        offset
+        let offset = self.object.append_section_data(section, &code.bytes, code_align_bytes(code));
+        let place = Place { section, offset };
+        self.define(function.symbol, place, code.bytes.len(), SymbolKind::Text, function.exported);
+        place
     }
 
-    fn add_data(&mut self, data: &Data<'_>) -> u64 {
-        let offset = self.object.append_section_data(self.rodata, data.bytes, data.align_bytes);
-        self.define(data.symbol, self.rodata, offset, data.bytes.len(), SymbolKind::Data, data.exported);
-        offset
+    fn add_data(&mut self, data: &Data<'_>) -> Place {
+        let section = match data.section {
+            None => self.object.add_subsection(StandardSection::ReadOnlyData, data.symbol.as_bytes()),
+            Some(name) => {
+                let (segment, name) = name.split_once(',').unwrap_or(("", name));
+                self.object.add_section(segment.into(), name.into(), SectionKind::ReadOnlyData)
+            }
+        };
+        let offset = self.object.append_section_data(section, data.bytes, data.align_bytes);
+        let place = Place { section, offset };
+        self.define(data.symbol, place, data.bytes.len(), SymbolKind::Data, data.exported);
+        place
     }
 
     /// Adds the symbol. An exported one is *protected* where the format knows that: another definition cannot take its place, and
     /// an executable cannot copy the description out of a shared library, away from what its offsets refer to.
-    fn define(&mut self, name: &str, section: SectionId, value: u64, size: usize, kind: SymbolKind, exported: bool) {
+    fn define(&mut self, name: &str, place: Place, size: usize, kind: SymbolKind, exported: bool) {
         let mut symbol = Symbol {
             name: name.as_bytes().to_vec(),
-            value,
+            value: place.offset,
             size: size as u64,
             kind,
             scope: if exported { SymbolScope::Dynamic } else { SymbolScope::Compilation },
             weak: false,
-            section: SymbolSection::Section(section),
+            section: SymbolSection::Section(place.section),
             flags: SymbolFlags::None,
         };
         if exported && self.object.format() == BinaryFormat::Elf {
@@ -149,29 +188,30 @@ impl Writer {
         (section, offset as i64)
     }
 
-    fn relocate_code(&mut self, function: &Function<'_>, offset: u64) {
+    fn relocate_code(&mut self, function: &Function<'_>, place: Place) {
         for reloc in &function.code.relocs {
             let (symbol, base) = self.target(&reloc.symbol);
             let flags = code_reloc(reloc.kind, self.object.format());
-            let relocation = Relocation { offset: offset + u64::from(reloc.offset), symbol, addend: base + reloc.addend, flags };
-            self.add_relocation(self.text, relocation, None);
+            let relocation =
+                Relocation { offset: place.offset + u64::from(reloc.offset), symbol, addend: base + reloc.addend, flags };
+            self.add_relocation(place.section, relocation, None);
         }
     }
 
-    fn relocate_data(&mut self, data: &Data<'_>, offset: u64) {
+    fn relocate_data(&mut self, data: &Data<'_>, place: Place) {
         for &(field, symbol) in &data.distances {
-            let place = offset + field;
+            let offset = place.offset + field;
             let (symbol, base) = self.target(symbol);
             if self.object.format() != BinaryFormat::MachO {
                 let flags = generic(RelocationKind::Relative, RelocationEncoding::Generic, 32);
-                self.add_relocation(self.rodata, Relocation { offset: place, symbol, addend: base, flags }, None);
+                self.add_relocation(place.section, Relocation { offset, symbol, addend: base, flags }, None);
                 continue;
             }
             // The difference of two symbols, of which the second is the start of the data.
             let start = self.symbols[data.symbol];
             let flags = generic(RelocationKind::Absolute, RelocationEncoding::Generic, 32);
             let addend = base - field as i64;
-            self.add_relocation(self.rodata, Relocation { offset: place, symbol, addend, flags }, Some(start));
+            self.add_relocation(place.section, Relocation { offset, symbol, addend, flags }, Some(start));
         }
     }
 

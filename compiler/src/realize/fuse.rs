@@ -182,6 +182,10 @@ impl Fuser {
         &self.program.buffers[buffer]
     }
 
+    pub fn buffers(&self) -> &EntityMap<BufferId, Buffer> {
+        &self.program.buffers
+    }
+
     pub fn readers(&self, buffer: BufferId) -> &BTreeSet<usize> {
         &self.readers[buffer]
     }

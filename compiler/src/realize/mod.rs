@@ -1,5 +1,6 @@
 //! Carries out decisions; pure: the same program and decisions give the same result, and the results of a run stay as they were.
 
+mod border;
 pub mod fuse;
 mod limit;
 pub mod schedule;
@@ -45,6 +46,7 @@ fn realize_with(program: &Program, decisions: &Decisions, keep: bool, weights: &
         if let Some(decision) = decisions.kernels.get(&kernel.name) {
             schedule::apply(kernel, &program.buffers, &decision.schedule)?;
         }
+        border::apply(kernel, &program.buffers);
     }
     for name in decisions.kernels.keys() {
         ensure!(

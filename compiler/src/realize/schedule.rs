@@ -206,7 +206,7 @@ fn rewrite_loops(stmts: Vec<Stmt>, axis: AxisId, make: &mut dyn FnMut(Vec<Stmt>)
 }
 
 /// Copies statements with one axis replaced by an index expression.
-struct Replace<'a> {
+pub(super) struct Replace<'a> {
     exprs: &'a mut Exprs,
     from: &'a Exprs,
     axis: AxisId,
@@ -215,7 +215,7 @@ struct Replace<'a> {
 }
 
 impl<'a> Replace<'a> {
-    fn new(exprs: &'a mut Exprs, from: &'a Exprs, axis: AxisId, index: ExprId) -> Self {
+    pub(super) fn new(exprs: &'a mut Exprs, from: &'a Exprs, axis: AxisId, index: ExprId) -> Self {
         Self { exprs, from, axis, index, memo: HashMap::new() }
     }
 
@@ -227,7 +227,7 @@ impl<'a> Replace<'a> {
         })
     }
 
-    fn stmts(&mut self, stmts: &[Stmt]) -> Vec<Stmt> {
+    pub(super) fn stmts(&mut self, stmts: &[Stmt]) -> Vec<Stmt> {
         stmts
             .iter()
             .map(|stmt| match stmt {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use mcc_kernel::BranchProtection;
 use mcc_support::tensor::Number;
 use mcc_support::{DType, Error, Result, Shape, Tensor, TensorType, bail, ensure};
 
@@ -13,6 +14,8 @@ use crate::import::declared_inputs;
 use crate::npy;
 use crate::onnx::{DeclaredDim, DeclaredType, Model};
 use crate::passes;
+
+use super::memory::Limits;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -117,6 +120,19 @@ pub struct CompileArgs {
     /// Make a run tell `mcc_call.profile` of each kernel before and after it
     #[arg(long)]
     pub profile: bool,
+    /// Fail, with what dominates, where the model takes more: of arena, stack, code, weights, as arena=64KiB,code=32KiB
+    #[arg(long, value_name = "KIND=SIZE,…")]
+    pub limit: Option<Limits>,
+    /// Of aarch64: mark where indirect branches may lead (bti), sign return addresses in memory (pac-ret), or both (standard)
+    #[arg(long, value_name = "KIND", default_value = "none")]
+    pub branch_protection: BranchProtectionKind,
+    /// Put the weights into a section of this name, which a linker script places (in Mach-O: SEGMENT,SECTION)
+    #[arg(long, value_name = "NAME", conflicts_with = "weights_file")]
+    pub weights_section: Option<String>,
+    /// Leave the weights out of the object and write them to this file, whose bytes each run is passed: for memory that is flashed
+    /// apart, and to change the weights without linking again
+    #[arg(long, value_name = "PATH")]
+    pub weights_file: Option<PathBuf>,
     /// Write the files that the result depends on, for make and ninja
     #[arg(long, value_name = "PATH")]
     pub depfile: Option<PathBuf>,
@@ -237,6 +253,15 @@ pub struct InspectArgs {
     /// Show the machine code of this kernel, by its name or a part of it or of a node's, with its loops marked
     #[arg(long, value_name = "KERNEL")]
     pub asm: Option<String>,
+    /// Show what the model takes: the arena over time, the tensors that make its peak, stack, code and weights of each kernel
+    #[arg(long, conflicts_with = "asm")]
+    pub memory: bool,
+    /// Draw the arena over time into this file
+    #[arg(long, value_name = "FILE.svg")]
+    pub svg: Option<PathBuf>,
+    /// Fail where the model takes more, as when compiling
+    #[arg(long, value_name = "KIND=SIZE,…")]
+    pub limit: Option<Limits>,
     /// Print JSON, with every loop
     #[arg(long)]
     pub json: bool,
@@ -301,6 +326,23 @@ pub struct OptArgs {
     pub file: PathBuf,
 }
 
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BranchProtectionKind {
+    None,
+    Bti,
+    PacRet,
+    Standard,
+}
+
+impl BranchProtectionKind {
+    pub fn protection(self) -> BranchProtection {
+        BranchProtection {
+            targets: matches!(self, Self::Bti | Self::Standard),
+            returns: matches!(self, Self::PacRet | Self::Standard),
+        }
+    }
+}
+
 #[derive(Args, Debug)]
 pub struct InstallArgs {
     /// The prefix, as /usr/local: files go to DIR/include, DIR/lib and DIR/share
@@ -316,6 +358,12 @@ pub enum Printed {
     CmakeDir,
     /// The folder of mcc.h
     IncludeDir,
+    /// The folder of mcc.pc: for PKG_CONFIG_PATH
+    PkgConfigDir,
+    /// The sources of the Rust crate mcc-runtime
+    RuntimeSource,
+    /// The Zephyr module: for ZEPHYR_EXTRA_MODULES
+    ZephyrModule,
 }
 
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -8,10 +8,12 @@ use std::process::ExitCode;
 use mcc_support::{Error, Result, ensure};
 
 use crate::driver::{self, Compilation, Stage};
+use crate::emit::WeightsPlace;
 use crate::onnx::file;
 use crate::targets;
 
 use super::args::{CompileArgs, EmitKind};
+use super::memory::Memory;
 use super::report::{self, Reporter};
 
 pub fn compile(args: &CompileArgs) -> Result<ExitCode> {
@@ -19,12 +21,21 @@ pub fn compile(args: &CompileArgs) -> Result<ExitCode> {
     options.name.clone_from(&args.name);
     options.stop_after = args.stop_after;
     options.profile = args.profile;
+    options.branch_protection = args.branch_protection.protection();
+    options.weights = match (&args.weights_section, &args.weights_file) {
+        (Some(name), _) => WeightsPlace::Section(name.clone()),
+        (None, Some(_)) => WeightsPlace::File,
+        (None, None) => WeightsPlace::Object,
+    };
     let mut reporter = Reporter::new(!args.quiet, args.print_after.clone());
     let result = driver::compile(&options, &mut reporter);
     let times = reporter.finish();
     let compilation = result?;
     if !args.quiet {
         compilation.warnings.iter().for_each(|warning| report::warning(warning));
+    }
+    if let Some(limits) = args.limit.as_ref().filter(|_| args.stop_after.is_none()) {
+        Memory::of(&compilation).check(limits)?;
     }
     if args.stop_after.is_none() {
         write(args, &compilation)?;
@@ -67,6 +78,9 @@ fn write(args: &CompileArgs, compilation: &Compilation) -> Result<()> {
             EmitKind::Kernel => ("kernel", compilation.text(Stage::Codegen).into_bytes()),
         };
         files.push((object.with_extension(extension), bytes));
+    }
+    if let (Some(path), Some(bytes)) = (&args.weights_file, compilation.linked().weights_file()) {
+        files.push((path.clone(), bytes));
     }
     if let Some(path) = &args.depfile {
         let targets: Vec<&Path> = files.iter().map(|(path, _)| path.as_path()).collect();
@@ -132,7 +146,8 @@ fn library_path(object: &Path) -> PathBuf {
     object.with_file_name(format!("lib{}.a", object.file_stem().unwrap_or_default().to_string_lossy()))
 }
 
-/// One rule in the syntax of make.
+/// One rule in the syntax of make, and a rule without a recipe for each file that the user's own rule does not name: that one of them
+/// is gone is then no error of make's, but a reason to run mcc.
 fn depfile(targets: &[&Path], dependencies: &[PathBuf]) -> String {
     let escape = |path: &Path| -> String {
         let mut out = String::new();
@@ -146,8 +161,9 @@ fn depfile(targets: &[&Path], dependencies: &[PathBuf]) -> String {
         out
     };
     let targets: Vec<String> = targets.iter().map(|path| escape(path)).collect();
+    let further: String = dependencies.iter().skip(1).map(|path| format!("\n{}:\n", escape(path))).collect();
     let dependencies: String = dependencies.iter().map(|path| format!(" \\\n  {}", escape(path))).collect();
-    format!("{}:{dependencies}\n", targets.join(" "))
+    format!("{}:{dependencies}\n{further}", targets.join(" "))
 }
 
 #[cfg(test)]
@@ -169,6 +185,6 @@ mod tests {
     #[test]
     fn names_in_rules_are_escaped() {
         let text = depfile(&[Path::new("a b.o"), Path::new("c.h")], &[PathBuf::from("m#1.onnx"), PathBuf::from("w$.bin")]);
-        assert_eq!(text, "a\\ b.o c.h: \\\n  m\\#1.onnx \\\n  w$$.bin\n");
+        assert_eq!(text, "a\\ b.o c.h: \\\n  m\\#1.onnx \\\n  w$$.bin\n\nw$$.bin:\n");
     }
 }

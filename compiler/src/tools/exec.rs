@@ -34,6 +34,8 @@ pub struct Executable {
     model: CompiledModel,
     cpu_features: u32,
     arena: Buffer,
+    /// Those that a run is passed.
+    weights: Option<Buffer>,
 }
 
 /// Inputs and outputs in memory as a call takes them: a model can be run on them again and again.
@@ -67,7 +69,9 @@ impl Executable {
                 Error::new(format!("this CPU is not a {}", model.cpu.name)).help("choose one with --cpu, as --cpu native")
             );
         }
-        let weights = (!model.weights.is_empty()).then_some((linked.weights_symbol.as_str(), &model.weights[..]));
+        let passed = linked.weights_file().map(|bytes| Buffer::holding(&bytes));
+        let weights =
+            (passed.is_none() && !model.weights.is_empty()).then_some((linked.weights_symbol.as_str(), &model.weights[..]));
         let (module, functions) = load_module(&linked.functions, weights);
         let address = module.get_finalized_function(functions[0]);
         // SAFETY: the entry function has this signature, and the module that holds it lives as long as the result.
@@ -77,7 +81,8 @@ impl Executable {
             module: Some(module),
             cpu_features,
             arena: Buffer::filled(model.arena_bytes() as usize, 0xff),
-            // The weights lie in the module.
+            weights: passed,
+            // The weights lie there or in the module.
             model: CompiledModel { weights: Bytes::new(), specializations: Vec::new(), ..model.clone() },
         })
     }
@@ -126,7 +131,7 @@ impl Executable {
             dims: dims.as_ptr(),
             counts: counts.as_mut_ptr(),
             arena: self.arena.start_mut().cast(),
-            weights: ptr::null(),
+            weights: self.weights.as_ref().map_or(ptr::null(), |weights| weights.start().cast()),
             parallel_for: None,
             parallel_context: ptr::null_mut(),
             profile,

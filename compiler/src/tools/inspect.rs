@@ -10,9 +10,11 @@ use serde_json::{Value, json};
 
 use crate::driver;
 use crate::emit::CompiledKernel;
+use crate::onnx::file;
 use crate::targets::{self, Class, Instruction};
 
 use super::args::InspectArgs;
+use super::memory::Memory;
 use super::print;
 use super::report::Reporter;
 
@@ -84,6 +86,17 @@ pub fn inspect(args: &InspectArgs) -> Result<ExitCode> {
     let mut reporter = Reporter::new(!args.json, Vec::new());
     let compilation = driver::compile(&options, &mut reporter)?;
     reporter.finish();
+    let memory = Memory::of(&compilation);
+    if let Some(limits) = &args.limit {
+        memory.check(limits)?;
+    }
+    if let Some(path) = &args.svg {
+        file::write(path, memory.svg().as_bytes())?;
+    }
+    if args.memory || args.svg.is_some() && args.asm.is_none() {
+        print(&if args.json { pretty(&memory.to_json()) } else { memory.text() });
+        return Ok(ExitCode::SUCCESS);
+    }
     let arch = compilation.machine.cpu.arch;
     let model = &compilation.linked().model;
     let all: Vec<&CompiledKernel> = model.kernels().collect();
@@ -94,12 +107,16 @@ pub fn inspect(args: &InspectArgs) -> Result<ExitCode> {
     let listings: Vec<Listing> = chosen.iter().map(|kernel| Listing::new(arch, &kernel.code)).collect();
     let kernels: Vec<(&CompiledKernel, &Listing)> = chosen.iter().copied().zip(&listings).collect();
     let text = match (args.json, &args.asm) {
-        (true, _) => serde_json::to_string_pretty(&to_json(&kernels)).expect("numbers and texts") + "\n",
+        (true, _) => pretty(&to_json(&kernels)),
         (false, None) => list(&kernels),
         (false, Some(_)) => assembly(kernels[0].0, kernels[0].1),
     };
     print(&text);
     Ok(ExitCode::SUCCESS)
+}
+
+fn pretty(value: &Value) -> String {
+    serde_json::to_string_pretty(value).expect("numbers and texts") + "\n"
 }
 
 /// The kernel of this name, or the only one whose name or node has it as a part.

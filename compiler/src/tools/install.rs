@@ -22,11 +22,30 @@ macro_rules! own {
     };
 }
 
+/// A file of the runtime.
+macro_rules! runtime {
+    ($path:literal) => {
+        (concat!("share/mcc/runtime/", $path), include_str!(concat!("../../../runtime/", $path)))
+    };
+}
+
 /// Every file, by its path in the prefix. `@VERSION@` is the version of mcc.
 const FILES: &[(&str, &str)] = &[
     ("include/mcc.h", mcc_runtime::HEADER),
     own!("lib/cmake/mcc/mccConfig.cmake"),
     own!("lib/cmake/mcc/mccConfigVersion.cmake"),
+    own!("share/mcc/zephyr/CMakeLists.txt"),
+    own!("share/mcc/zephyr/Kconfig"),
+    own!("share/mcc/zephyr/zephyr/module.yml"),
+    own!("share/pkgconfig/mcc.pc"),
+    runtime!("include/mcc.h"),
+    runtime!("src/abi.rs"),
+    runtime!("src/detect.rs"),
+    runtime!("src/error.rs"),
+    runtime!("src/lib.rs"),
+    runtime!("src/model.rs"),
+    runtime!("src/tensor.rs"),
+    ("share/mcc/runtime/Cargo.toml", include_str!("../../install/runtime.toml")),
 ];
 
 /// The command, in a prefix.
@@ -39,6 +58,9 @@ impl Printed {
             Printed::Prefix => "",
             Printed::CmakeDir => "lib/cmake/mcc",
             Printed::IncludeDir => "include",
+            Printed::PkgConfigDir => "share/pkgconfig",
+            Printed::RuntimeSource => "share/mcc/runtime",
+            Printed::ZephyrModule => "share/mcc/zephyr",
         }
     }
 }

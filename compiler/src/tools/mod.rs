@@ -13,6 +13,7 @@ mod inspect;
 mod install;
 pub mod interpret;
 mod lists;
+mod memory;
 mod opt;
 mod rates;
 mod report;

@@ -3,7 +3,7 @@
 //! The frame, from the stack pointer up: arguments of calls, slots, spilled registers, saved registers.
 
 use mcc_kernel::mach::{Allocated, Allocation, Block, Emit, PReg, RegClass};
-use mcc_kernel::{Code, Kernel, Reloc, RelocKind};
+use mcc_kernel::{BranchProtection, Code, Kernel, Reloc, RelocKind};
 
 use crate::encode::vector as v;
 use crate::encode::*;
@@ -59,10 +59,17 @@ pub struct Emitter<'a> {
     fixups: Vec<(usize, Target)>,
     relocs: Vec<Reloc>,
     has_begun: bool,
+    protection: BranchProtection,
 }
 
 impl<'a> Emitter<'a> {
-    pub fn new(kernel: &Kernel, selector: &'a Selector, allocated: &Allocated, blocks: usize) -> Self {
+    pub fn new(
+        kernel: &Kernel,
+        selector: &'a Selector,
+        allocated: &Allocated,
+        blocks: usize,
+        protection: BranchProtection,
+    ) -> Self {
         Self {
             selector,
             frame: Frame::new(kernel, selector, allocated),
@@ -71,6 +78,7 @@ impl<'a> Emitter<'a> {
             fixups: Vec::new(),
             relocs: Vec::new(),
             has_begun: false,
+            protection,
         }
     }
 
@@ -108,7 +116,18 @@ impl<'a> Emitter<'a> {
         }
     }
 
+    /// Whether the return address is signed: where it is in memory while the function runs.
+    fn signs(&self) -> bool {
+        self.protection.returns && self.selector.has_calls
+    }
+
     fn prologue(&mut self) {
+        if self.signs() {
+            // Indirect branches may lead here as well.
+            self.words.push(PACIASP);
+        } else if self.protection.targets {
+            self.words.push(BTI_C);
+        }
         let saved_bytes = self.frame.total - self.frame.saved;
         if saved_bytes > 0 {
             self.move_stack(SUB, saved_bytes);
@@ -255,6 +274,9 @@ impl Emit for Emitter<'_> {
         if saved_bytes > 0 {
             self.saved_pairs(true);
             self.move_stack(ADD, saved_bytes);
+        }
+        if self.signs() {
+            self.words.push(AUTIASP);
         }
         self.words.push(RET);
     }

@@ -207,6 +207,11 @@ pub const B: u32 = 0x1400_0000;
 pub const BL: u32 = 0x9400_0000;
 pub const BLR: u32 = 0xD63F_0000;
 pub const RET: u32 = 0xD65F_03C0;
+/// Where indirect calls may lead.
+pub const BTI_C: u32 = 0xD503_245F;
+/// Signs the return address, and tests it.
+pub const PACIASP: u32 = 0xD503_233F;
+pub const AUTIASP: u32 = 0xD503_23BF;
 pub const ADRP: u32 = 0x9000_0000;
 pub const ADR: u32 = 0x1000_0000;
 

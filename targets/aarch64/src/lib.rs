@@ -44,7 +44,7 @@ impl Target for Aarch64 {
         let program = mach::lower(kernel, &mut selector);
         let program = improve::improve(program, cpu);
         let allocated = mach::allocate(&program, &registers::environment(), SPILL_UNITS);
-        let mut emitter = emit::Emitter::new(kernel, &selector, &allocated, program.blocks.len());
+        let mut emitter = emit::Emitter::new(kernel, &selector, &allocated, program.blocks.len(), cpu.protection);
         mach::emit(&program, &allocated, &mut emitter);
         emitter.finish()
     }

@@ -7,7 +7,14 @@ use mcc_target_aarch64::TARGET;
 
 fn cpu(name: &str) -> Cpu {
     let features = BTreeSet::from(["neon"]);
-    Cpu { arch: Arch::Aarch64, name: name.to_string(), features, strict_alignment: false, windows_abi: false }
+    Cpu {
+        arch: Arch::Aarch64,
+        name: name.to_string(),
+        features,
+        protection: Default::default(),
+        strict_alignment: false,
+        windows_abi: false,
+    }
 }
 
 /// `rows × vectors` sums over `depth` steps, four of them in a round: rows of A lie `stride` bytes apart, panels of B side by side.

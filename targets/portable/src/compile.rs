@@ -66,6 +66,11 @@ fn isa(cpu: &Cpu) -> OwnedTargetIsa {
     for (_, name) in CLIF_FEATURES.iter().filter(|(feature, _)| cpu.features.contains(feature)) {
         builder.enable(name).unwrap_or_else(|error| bug!("Cranelift has no feature {name}: {error}"));
     }
+    for (is_wanted, name) in [(cpu.protection.targets, "use_bti"), (cpu.protection.returns, "sign_return_address")] {
+        if is_wanted {
+            builder.enable(name).unwrap_or_else(|error| bug!("Cranelift has no setting {name}: {error}"));
+        }
+    }
     builder.finish(settings::Flags::new(flags)).unwrap_or_else(|error| bug!("Cranelift's settings for {}: {error}", cpu.name))
 }
 

@@ -92,7 +92,14 @@ pub fn cpu(arch: Arch, name: &str) -> Result<Cpu> {
         let unknown = || Error::new(format!("unknown CPU feature '{part}'")).help(format!("features are {}", known.join(", ")));
         features.insert(feature.ok_or_else(unknown)?);
     }
-    Ok(Cpu { arch, name: name.to_string(), features, strict_alignment: false, windows_abi: false })
+    Ok(Cpu {
+        arch,
+        name: name.to_string(),
+        features,
+        protection: Default::default(),
+        strict_alignment: false,
+        windows_abi: false,
+    })
 }
 
 fn base_features(arch: Arch, name: &str) -> Result<BTreeSet<&'static str>> {

@@ -12,7 +12,14 @@ const LEVELS: [&str; 2] = ["x86-64-v3", "x86-64-v4"];
 fn cpu(name: &str) -> Cpu {
     let more: &[&str] = if name == "x86-64-v4" { &["avx512bw", "avx512dq", "avx512f", "avx512vl"] } else { &[] };
     let features = ["avx2", "bmi2", "fma"].into_iter().chain(more.iter().copied()).collect();
-    Cpu { arch: Arch::X86_64, name: name.into(), features, strict_alignment: false, windows_abi: false }
+    Cpu {
+        arch: Arch::X86_64,
+        name: name.into(),
+        features,
+        protection: Default::default(),
+        strict_alignment: false,
+        windows_abi: false,
+    }
 }
 
 fn logged(kernel: &Kernel, cpu: &Cpu) -> (Code, Vec<(usize, Fields)>) {

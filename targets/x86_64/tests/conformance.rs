@@ -8,7 +8,14 @@ const V4: [&str; 7] = ["avx2", "avx512bw", "avx512dq", "avx512f", "avx512vl", "b
 
 fn cpu(name: &str, features: impl IntoIterator<Item = &'static str>) -> Cpu {
     let features = features.into_iter().collect();
-    Cpu { arch: Arch::X86_64, name: name.into(), features, strict_alignment: false, windows_abi: false }
+    Cpu {
+        arch: Arch::X86_64,
+        name: name.into(),
+        features,
+        protection: Default::default(),
+        strict_alignment: false,
+        windows_abi: false,
+    }
 }
 
 /// Those of the features above that this machine has.

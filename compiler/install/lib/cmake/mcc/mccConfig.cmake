@@ -130,6 +130,10 @@ function(mcc_add_model library model)
     set(language C)
   endif()
   set_target_properties(${library} PROPERTIES LINKER_LANGUAGE ${language} MCC_MANIFEST "${manifest}")
+  if(arg_CPU AND arg_TARGET MATCHES "-none$")
+    # No operating system tells what the CPU has, so it has what the one has that was named.
+    target_compile_definitions(${library} INTERFACE MCC_CPU_FEATURES=0xffffffffu)
+  endif()
   target_include_directories(${library} INTERFACE "$<BUILD_INTERFACE:${folder}>")
 endfunction()
 

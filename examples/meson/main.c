@@ -1,0 +1,1 @@
+../digits-c/main.c
