@@ -56,8 +56,11 @@ pub fn outputs_of_weights(program: &Program, chosen: &BTreeMap<String, Winograd>
 
 /// Whether the channels of a map are neighbours, so that they are transformed in lanes.
 fn has_channels_last(program: &Program, layouts: &BTreeMap<String, Layout>, convolution: &Convolution) -> bool {
-    let last =
-        layouts.get(&program.buffers[convolution.from].name).and_then(|layout| layout.coordinates.last().map(|last| last.dim));
+    let buffer = &program.buffers[convolution.from];
+    let last = match layouts.get(&buffer.name) {
+        Some(layout) => layout.coordinates.last().map(|last| last.dim),
+        None => buffer.ty.rank().checked_sub(1),
+    };
     last == Some(convolution.channel_dim)
 }
 
