@@ -26,6 +26,9 @@ use crate::loops::{
 };
 use transform::{FILTER, Transform};
 
+/// More operations on each result are not written out for all results of a tile.
+const LONG: usize = 12;
+
 /// Rewrites the kernels that are named, of a fused program.
 pub fn apply(mut program: Program, decisions: &BTreeMap<String, Winograd>) -> Result<Program> {
     for (name, decision) in decisions {
@@ -229,6 +232,8 @@ struct Buffers {
     weights: BufferId,
     /// Of a tile's places, tiles, filters.
     products: BufferId,
+    /// Of a tile's results, filters, where much is done with each of them.
+    results: Option<BufferId>,
 }
 
 impl Buffers {
@@ -236,17 +241,21 @@ impl Buffers {
         let name = program.kernels[place].name.clone();
         let places = transform.inputs() * transform.inputs();
         let &Convolution { channels, filters, .. } = convolution;
-        let inputs = local(program, format!("{name}_inputs"), [places, tiles, apart(channels)])?;
-        let products = local(program, format!("{name}_products"), [places, tiles, filters])?;
+        let inputs = local(program, format!("{name}_inputs"), &[places, tiles, apart(channels)])?;
+        let products = local(program, format!("{name}_products"), &[places, tiles, filters])?;
+        let outputs = transform.inputs() + 1 - FILTER;
+        let is_long = operations(&program.kernels[place], &convolution.stores) > LONG;
+        let results = || local(program, format!("{name}_results"), &[outputs * outputs, filters]);
+        let results = is_long.then(results).transpose()?;
         let weights = &program.buffers[convolution.weights];
         let Role::Constant(tensor) = &weights.role else { unreachable!("a convolution has constant weights") };
         // Another kernel may have the same weights and tiles.
-        let name = format!("{}_winograd{}", weights.name, transform.inputs() + 1 - FILTER);
+        let name = format!("{}_winograd{outputs}", weights.name);
         let found = program.buffers.iter().find(|(_, buffer)| buffer.name == name).map(|(id, _)| id);
         if let Some(found) = found {
             let expected = [places, channels, filters];
             ensure!(program.buffers[found].ty.shape.dims() == expected, "there is another buffer '{name}'");
-            return Ok(Self { inputs, weights: found, products });
+            return Ok(Self { inputs, weights: found, products, results });
         }
         let shape = tensor.shape().dims();
         let strides: Vec<usize> = (0..shape.len()).map(|dim| shape[dim + 1..].iter().product()).collect();
@@ -254,7 +263,7 @@ impl Buffers {
         let at = |index: [usize; 4]| index.iter().zip(dims).map(|(&index, dim)| index * strides[dim]).sum();
         let tensor = transform.weights(tensor, [filters, channels], at);
         let weights = program.buffers.push(Buffer { name, ty: tensor.ty().clone(), role: Role::Constant(tensor) });
-        Ok(Self { inputs, weights, products })
+        Ok(Self { inputs, weights, products, results })
     }
 }
 
@@ -263,7 +272,16 @@ fn apart(channels: usize) -> usize {
     if channels.is_multiple_of(512) { channels + 16 } else { channels }
 }
 
-fn local(program: &mut Program, name: String, shape: [usize; 3]) -> Result<BufferId> {
+/// How many operations statements do on what is no index.
+fn operations(kernel: &Kernel, stmts: &[Stmt]) -> usize {
+    let is_operation = |id: &ExprId| {
+        !matches!(kernel.exprs.get(*id), Expr::Const(..) | Expr::Load { .. } | Expr::Var(_))
+            && kernel.exprs.dtype(*id) != DType::I64
+    };
+    sites::reachable(kernel, stmts.iter().flat_map(Stmt::exprs).collect()).iter().filter(|id| is_operation(id)).count()
+}
+
+fn local(program: &mut Program, name: String, shape: &[usize]) -> Result<BufferId> {
     ensure!(program.buffers.values().all(|buffer| buffer.name != name), "there is another buffer '{name}'");
     Ok(program.buffers.push(Buffer { name, ty: TensorType::new(DType::F32, shape.to_vec()), role: Role::Local }))
 }
@@ -414,28 +432,64 @@ impl Writer<'_> {
             let column = self.transform.output(&mut kernel.exprs, &column);
             columns.push(column.into_iter().map(|value| set(kernel, &mut body, value)).collect::<Vec<_>>());
         }
-        for y in 0..self.decision.outputs {
+        let outputs = self.decision.outputs;
+        for y in 0..outputs {
             let row: Vec<ExprId> = columns.iter().map(|column| column[y]).collect();
             for (x, value) in self.transform.output(&mut kernel.exprs, &row).into_iter().enumerate() {
-                self.store(kernel, &mut body, &tile, filter, [y, x], value);
+                match self.buffers.results {
+                    Some(buffer) => {
+                        let index = vec![kernel.exprs.int((y * outputs + x) as i64), filter];
+                        body.push(Stmt::Store { buffer, index, value, guard: None });
+                    }
+                    None => {
+                        let at = [y, x].map(|offset| kernel.exprs.int(offset as i64));
+                        self.store(kernel, &mut body, &tile, filter, (at, [y, x]), value);
+                    }
+                }
             }
         }
-        Stmt::loops(&[tile.loops[0], tile.loops[1], filter_axis], body)
+        let mut nests = Stmt::loops(&[filter_axis], body);
+        if let Some(buffer) = self.buffers.results {
+            nests.extend(self.store_results(kernel, &tile, buffer));
+        }
+        Stmt::loops(&tile.loops, nests)
     }
 
-    /// Stores a result of a tile, where no tile before it does.
-    fn store(&self, kernel: &mut Kernel, body: &mut Vec<Stmt>, tile: &Tile, filter: ExprId, at: [usize; 2], value: ExprId) {
+    /// What is done with the results of a tile, in loops over them.
+    fn store_results(&self, kernel: &mut Kernel, tile: &Tile, results: BufferId) -> Vec<Stmt> {
+        let outputs = self.decision.outputs;
+        let [y_axis, x_axis] = ["y", "x"].map(|name| axis(kernel, name, outputs, AxisKind::Spatial));
+        let filter_axis = axis(kernel, "m", self.convolution.filters, AxisKind::Spatial);
+        let [y, x, filter] = [y_axis, x_axis, filter_axis].map(|axis| kernel.exprs.axis(axis));
+        let width = kernel.exprs.int(outputs as i64);
+        let row = kernel.exprs.binary(Binary::Mul, y, width);
+        let place = kernel.exprs.binary(Binary::Add, row, x);
+        let value = kernel.exprs.load(results, DType::F32, vec![place, filter]);
+        let mut body = Vec::new();
+        self.store(kernel, &mut body, tile, filter, ([y, x], [0; 2]), value);
+        Stmt::loops(&[y_axis, x_axis, filter_axis], body)
+    }
+
+    /// Stores the result at some place of a tile, of which the least is known, where no tile before it does.
+    fn store(
+        &self,
+        kernel: &mut Kernel,
+        body: &mut Vec<Stmt>,
+        tile: &Tile,
+        filter: ExprId,
+        (at, least): ([ExprId; 2], [usize; 2]),
+        value: ExprId,
+    ) {
         let sum = kernel.var(DType::F32);
         body.push(Stmt::Set { var: sum, value });
         let mut index = tile.first;
         let mut guard = None;
         for dim in 0..2 {
-            let offset = kernel.exprs.int(at[dim] as i64);
-            index[dim] = kernel.exprs.binary(Binary::Add, tile.first[dim], offset);
+            index[dim] = kernel.exprs.binary(Binary::Add, tile.first[dim], at[dim]);
             index[dim] = simplify(kernel, index[dim]);
-            // In the last tile these are results of the one before it.
+            // In the last tile the first results are those of the one before it.
             let (outputs, rest) = (self.decision.outputs, self.convolution.map[dim] % self.decision.outputs);
-            if rest > 0 && at[dim] < outputs - rest {
+            if rest > 0 && least[dim] < outputs - rest {
                 let own = kernel.exprs.binary(Binary::Le, tile.stored[dim], index[dim]);
                 guard = Some(guard.map_or(own, |other| kernel.exprs.binary(Binary::And, other, own)));
             }
