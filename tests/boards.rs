@@ -192,6 +192,21 @@ fn boots(variant: Variant) {
 }
 
 #[test]
+fn firmware_takes_another_model_and_the_bytes_of_its_input() {
+    let references = data::references();
+    let reference = references.iter().find(|reference| reference.name == "blazeface_front").expect("it is fetched");
+    let (input, output) = (&reference.examples[0].inputs, &reference.examples[0].outputs);
+    let compilation = compile(&Options::new(&reference.model), &mut Silent).unwrap();
+    let first = &compilation.linked().model.outputs[0].name;
+    let example = Example::new("bare-metal-aarch64", MODELS[0]);
+    let file = format!("{}.bin", largest(&output[first]).0);
+    fs::write(example.file(&file), input.values().next().unwrap().data()).unwrap();
+    let variables = [format!("MODEL={}", reference.model.display()), format!("INPUTS={file}")];
+    let text = String::from_utf8(run(&mut example.make(&["--silent", "run", &variables[0], &variables[1]]))).unwrap();
+    assert!(text.contains(", right") && text.contains("1 of 1 right"), "{text}");
+}
+
+#[test]
 fn firmware_boots_without_the_mmu() {
     boots(PLAIN);
 }

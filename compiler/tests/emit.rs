@@ -78,7 +78,7 @@ fn protected(triple: &str, weights_place: WeightsPlace, protection: BranchProtec
     ];
     let kernels = calls.map(|(name, op, args)| CompiledKernel {
         name: name.to_string(),
-        origins: vec!["node".to_string()],
+        origins: vec!["/a.node".to_string(), "other".to_string()],
         code: targets::target_for(&cpu).0.compile(&elementwise(name, op), &cpu),
         args: args.to_vec(),
         extent: 8,
@@ -192,7 +192,8 @@ fn sections() {
     let triple = "x86_64-unknown-linux-gnu";
     write_model(folder, &model_with(triple, WeightsPlace::section(".flash.net", &triple.parse().unwrap()).unwrap()));
     let sections = output(folder, "readelf -SW net.o");
-    for name in [".text.net_call ", ".text.net_k0_mul ", ".text.net_k1_add ", ".flash.net ", ".rodata.net_model "] {
+    for name in [".text.net_call ", ".text.net_k0_mul__a_node ", ".text.net_k1_add__a_node ", ".flash.net ", ".rodata.net_model "]
+    {
         assert!(sections.contains(name), "{name} in\n{sections}");
     }
     fs::write(folder.join("unused.c"), "int main(void) { return 0; }").unwrap();
@@ -301,7 +302,11 @@ fn protected_branches() {
         let first = |name: &str| function(name).lines().next().unwrap().to_string();
         assert!(first("call").contains(start), "{code}");
         assert_eq!(function("call").contains("autiasp"), returns, "{code}");
-        assert_eq!(first("k0_mul").contains("bti"), targets, "a function that calls none keeps its return address:\n{code}");
+        assert_eq!(
+            first("k0_mul__a_node").contains("bti"),
+            targets,
+            "a function that calls none keeps its return address:\n{code}"
+        );
         fs::write(folder.join("start.c"), START).unwrap();
         output(folder, &format!("aarch64-linux-gnu-gcc -mbranch-protection=standard {FREESTANDING}"));
         output(folder, "aarch64-linux-gnu-ld --fatal-warnings start.o net.o -o main && qemu-aarch64 -cpu max ./main");

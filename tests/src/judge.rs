@@ -179,6 +179,7 @@ fn combined(op: &Op, operands: &[Traced], ty: &TensorType, tile: usize) -> Optio
         Op::Unary(UnaryFn::Sin | UnaryFn::Cos | UnaryFn::Atan | UnaryFn::Tanh | UnaryFn::Erf | UnaryFn::Asinh) => {
             Some(map(m[0], |number| 1.13 * number))
         }
+        Op::Unary(UnaryFn::Sigmoid) => Some(map(m[0], |number| 0.25 * number + 1.0)),
         Op::Binary(BinaryFn::Add | BinaryFn::Sub) => binary(BinaryFn::Add, m[0], m[1]),
         Op::Binary(BinaryFn::Mul) => binary(BinaryFn::Mul, m[0], m[1]),
         Op::Binary(BinaryFn::Min | BinaryFn::Max) => binary(BinaryFn::Max, m[0], m[1]),

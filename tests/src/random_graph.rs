@@ -84,13 +84,14 @@ struct Generator<'b, 'r> {
 
 type Step<'b> = Option<(Op, Vec<Wire<'b>>)>;
 
-const UNARY: [UnaryFn; 26] = [
+const UNARY: [UnaryFn; 27] = [
     UnaryFn::Neg,
     UnaryFn::Abs,
     UnaryFn::Sin,
     UnaryFn::Cos,
     UnaryFn::Atan,
     UnaryFn::Tanh,
+    UnaryFn::Sigmoid,
     UnaryFn::Erf,
     UnaryFn::Asinh,
     UnaryFn::Exp,

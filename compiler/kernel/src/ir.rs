@@ -167,7 +167,7 @@ pub enum Op {
     Max,
     MinU,
     MaxU,
-    /// `a · b + c`, rounded once. Floats; only where the target's facts have it.
+    /// `a · b + c`, rounded once. Floats; of `f64` only where the target's facts have it.
     Fma,
     Sqrt,
     Floor,

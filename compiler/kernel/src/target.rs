@@ -89,7 +89,7 @@ pub struct Facts {
     pub vector_bytes: u32,
     pub vector_registers: u32,
     pub general_registers: u32,
-    /// Whether scalar and vector fused multiply-add exist.
+    /// Whether a fused multiply-add is an instruction. Where not, that of `f32` takes several, with the same bits.
     pub fma: bool,
     /// Whether every access must be aligned to its size.
     pub strict_alignment: bool,

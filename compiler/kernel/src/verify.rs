@@ -20,7 +20,7 @@
 //!
 //! Target, where its facts are given
 //! * every operation on more than one lane is a supported combination for each of its types with more than one lane.
-//! * `fma` is used only where it exists.
+//! * `fma` of `f64` is used only where it exists.
 
 use mcc_support::EntityId;
 
@@ -212,8 +212,8 @@ impl Verifier<'_> {
 
     fn supported<'a>(&self, op: &Op, types: impl Iterator<Item = &'a Type>) -> Check {
         let Some(facts) = self.facts else { return Ok(()) };
-        check!(*op != Op::Fma || facts.fma, "the target has no fma");
         let types: Vec<&Type> = types.collect();
+        check!(*op != Op::Fma || facts.fma || types[0].lane() == Lane::F32, "the target has no fma");
         if OpKind::of(op) == Some(OpKind::IntFloat) && types.iter().any(|ty| ty.lanes() > 1) {
             let is_same = types.iter().all(|ty| ty.lane().bits() == types[0].lane().bits());
             check!(is_same, "vectors are not converted to lanes of another width");

@@ -108,8 +108,7 @@ fn facts_bound_what_vectors_do() {
     verify::verify(&parse(&fits), Some(&facts)).unwrap();
     for (body, expected) in [
         ("v4 = mul.f32x4 v3, v3", "the target has no Mul of f32x4"),
-        ("v4 = fma.f32x4 v3, v3, v3", "the target has no fma"),
-        ("v4 = const.f32 0\nv5 = fma.f32 v4, v4, v4", "the target has no fma"),
+        ("v4 = const.f64 0\nv5 = fma.f64 v4, v4, v4", "the target has no fma"),
         ("v4 = promote.f64x4 v3", "one lane only"),
         ("v4 = const.f32x8 0", "the target has no Move of f32x8"),
         ("v4 = const.mask64x2 0", "the target has no Move of mask64x2"),

@@ -274,6 +274,10 @@ impl Codegen<'_> {
                 self.b.inst_at(level, ty, op, &[a])
             }
             Expr::Binary(op, a, b) => self.binary(op, a, b, level, vector),
+            Expr::Fma(a, b, c) => {
+                let operands = [a, b, c].map(|operand| self.operand(operand, vector));
+                self.b.inst_at(level, self.b.ty(operands[0]), Op::Fma, &operands)
+            }
             Expr::Select(cond, a, b) => {
                 let (cond, a, b) = (self.operand(cond, vector), self.operand(a, vector), self.operand(b, vector));
                 if dtype == DType::Bool {
@@ -450,6 +454,7 @@ fn op_kind(expr: &Expr, of: DType) -> Option<OpKind> {
             Binary::Eq | Binary::Ne | Binary::Lt | Binary::Le => OpKind::Move,
             Binary::Div | Binary::Rem | Binary::DivFloor | Binary::Mod => return None,
         },
+        Expr::Fma(..) => OpKind::Fma,
         Expr::Cast(to, _) => match (of, to) {
             (DType::I32, DType::F32) | (DType::F32, DType::I32) | (DType::I64, DType::F64) | (DType::F64, DType::I64) => {
                 OpKind::IntFloat

@@ -14,9 +14,9 @@ use crate::realize::fuse::{Change, Fuser};
 
 /// Work on one element that may be done twice rather than stored and loaded; see [`cost`].
 const CHEAP: usize = 6;
-/// Work on one element that needs so many registers that beside a tile of accumulators they spill, where there are 16: an exponential,
-/// but no chain of simple operations. And where there are 32.
-const CROWDED: [usize; 2] = [24, 96];
+/// Work on one element that is not done on a tile of accumulators: an exponential, but no chain of simple operations. It needs registers
+/// beside them, and is written out for each of them, where a loop of its own reads what is in the first-level cache.
+const CROWDED: usize = 16;
 /// Padded maps of so many bytes are copied for the windows that slide over them, in almost no time.
 const SMALL_MAP_BYTES: usize = 16 << 10;
 /// Multiply-adds for each element of a map beside which copying it takes no time.
@@ -24,10 +24,9 @@ const MUCH_WORK: usize = 256;
 /// Bytes that a buffer inside a merged kernel may take: it should stay in the first-level cache.
 const LOCAL_BYTES: usize = 32 << 10;
 
-/// The fusions chosen for a machine with so many vector registers, and the program with them carried out.
-pub fn choose(program: &Program, vector_registers: u32) -> (Vec<Fusion>, Program) {
-    let crowded = CROWDED[usize::from(vector_registers >= 32)];
-    let mut chooser = Chooser { fuser: Fuser::new(program), fusions: Vec::new(), crowded };
+/// The fusions chosen, and the program with them carried out.
+pub fn choose(program: &Program) -> (Vec<Fusion>, Program) {
+    let mut chooser = Chooser { fuser: Fuser::new(program), fusions: Vec::new() };
     // Movement first, so that who reads a value is known; padding when what it pads is; rows last, for a tree of nests is harder to
     // fuse with than its parts.
     let phases: [&[Rule]; 5] = [
@@ -53,8 +52,6 @@ type Rule = fn(&mut Chooser, usize) -> bool;
 struct Chooser {
     fuser: Fuser,
     fusions: Vec<Fusion>,
-    /// Work on an element beyond which it does not fit beside a tile.
-    crowded: usize,
 }
 
 impl Chooser {
@@ -119,7 +116,7 @@ impl Chooser {
         if self.joins_its_reader(slot) {
             return false;
         }
-        let crowded = sites.iter().any(|site| cost(self.kernel(slot), site.value) > self.crowded);
+        let crowded = sites.iter().any(|site| cost(self.kernel(slot), site.value) > CROWDED);
         let taken = self.fuser.producers(slot).into_iter().find_map(|producer| {
             let kernel = self.kernel(producer);
             let heavy = self.reuses_operands(kernel);
@@ -455,6 +452,7 @@ fn cost(kernel: &Kernel, value: ExprId) -> usize {
         cost += match kernel.exprs.get(id) {
             Expr::Load { .. } | Expr::Const(..) | Expr::Axis(_) | Expr::Var(_) | Expr::Param(..) => continue,
             Expr::Binary(Binary::Div | Binary::Rem | Binary::DivFloor | Binary::Mod, ..) | Expr::Unary(Unary::Sqrt, _) => 8,
+            Expr::Bitcast(..) => 0,
             _ => 1,
         };
         pending.extend(kernel.exprs.operands(id));

@@ -57,7 +57,7 @@ fn decide_one(
     mut fuel: Option<u64>,
     mut shared: Option<&mut Shared>,
 ) -> Decisions {
-    let (mut fusions, mut fused) = fuse::choose(program, facts.vector_registers);
+    let (mut fusions, mut fused) = fuse::choose(program);
     let taken = spend(&mut fuel, fusions.len());
     if taken < fusions.len() {
         fusions.truncate(taken);

@@ -23,6 +23,9 @@ pub use names::{given_model_name, model_name, tensor_names};
 pub use stage::Staged;
 pub use weights::WeightsPlace;
 
+/// Characters of a node's name in a symbol.
+const MAX_NODE_NAME: usize = 48;
+
 /// What a model takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sizes {
@@ -89,6 +92,18 @@ pub fn weights_symbol(model: &CompiledModel) -> String {
     format!("{}_weights", model.name)
 }
 
+/// What debuggers and profilers show: the kernel and the first node that it computes, `digits_k012_conv_add_max__r1_b_Conv`.
+fn kernel_symbol(model: &CompiledModel, kernel: &CompiledKernel) -> String {
+    let node = kernel.origins.first().map_or("", String::as_str);
+    let node: String = node.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+    // The ends of names tell nodes apart, their beginnings modules.
+    let node = &node[node.len().saturating_sub(MAX_NODE_NAME)..];
+    match node.trim_matches('_') {
+        "" => format!("{}_{}", model.name, kernel.name),
+        node => format!("{}_{}__{node}", model.name, kernel.name),
+    }
+}
+
 /// Makes the entry function. Kernels of the same code become one function.
 pub fn link(model: CompiledModel, target: &dyn Target) -> Linked {
     let mut functions: Vec<(String, Code)> = Vec::new();
@@ -98,7 +113,7 @@ pub fn link(model: CompiledModel, target: &dyn Target) -> Linked {
     for kernel in model.kernels() {
         let symbol = known.entry(&kernel.code).or_insert_with(|| {
             // Specializations have kernels of the same name.
-            let name = format!("{}_{}", model.name, kernel.name);
+            let name = kernel_symbol(&model, kernel);
             let numbered = (2..).map(|number| format!("{name}_{number}"));
             let mut candidates = std::iter::once(name.clone()).chain(numbered);
             let symbol = candidates.find(|symbol| taken.insert(symbol.clone())).expect("some number is free");

@@ -193,6 +193,7 @@ fn unary(function: UnaryFn, x: &TensorType) -> Result<TensorType> {
         | UnaryFn::Sinh
         | UnaryFn::Cosh
         | UnaryFn::Tanh
+        | UnaryFn::Sigmoid
         | UnaryFn::Asinh
         | UnaryFn::Acosh
         | UnaryFn::Atanh

@@ -157,6 +157,8 @@ pub enum UnaryFn {
     Acosh,
     Atanh,
     Erf,
+    /// `1 / (1 + e^-x)`.
+    Sigmoid,
     Floor,
     Ceil,
     Trunc,

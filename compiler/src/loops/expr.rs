@@ -9,7 +9,7 @@ use super::{AxisId, BufferId, VarId};
 entity_id!(ExprId, "e");
 
 /// One operation of an expression. Indices are `i64`. Arithmetic has the meaning of the kernel IR's operations of the same name, in
-/// the dtype's width and sign: integers wrap, nothing is contracted. f16 and bf16 are only loaded, stored and converted.
+/// the dtype's width and sign: integers wrap, what is not said to be rounded once is not contracted. f16 and bf16 are only loaded, stored and converted.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Expr {
     /// By its bits.
@@ -29,6 +29,8 @@ pub enum Expr {
     },
     Unary(Unary, ExprId),
     Binary(Binary, ExprId, ExprId),
+    /// `a · b + c` of three `f32`, rounded once.
+    Fma(ExprId, ExprId, ExprId),
     /// Of a `bool` and two of one dtype; only the chosen one need be defined.
     Select(ExprId, ExprId, ExprId),
     /// As `graph::Op::Cast`.
@@ -120,7 +122,7 @@ impl Exprs {
             Expr::Bitcast(dtype, _) => dtype,
             Expr::Axis(_) => DType::I64,
             Expr::Var(_) => panic!("a variable is added by Exprs::var"),
-            Expr::Unary(_, a) => self.dtypes[a],
+            Expr::Unary(_, a) | Expr::Fma(a, ..) => self.dtypes[a],
             Expr::Binary(op, a, _) => {
                 if op.is_comparison() {
                     DType::Bool
@@ -206,7 +208,7 @@ impl Exprs {
             Expr::Load { index, otherwise, .. } => index.iter().copied().chain(*otherwise).collect(),
             Expr::Unary(_, a) | Expr::Cast(_, a) | Expr::Bitcast(_, a) => vec![*a],
             Expr::Binary(_, a, b) => vec![*a, *b],
-            Expr::Select(a, b, c) => vec![*a, *b, *c],
+            Expr::Fma(a, b, c) | Expr::Select(a, b, c) => vec![*a, *b, *c],
         }
     }
 
@@ -263,6 +265,7 @@ impl Exprs {
             Expr::Cast(dtype, _) => Expr::Cast(dtype, operands[0]),
             Expr::Bitcast(dtype, _) => Expr::Bitcast(dtype, operands[0]),
             Expr::Binary(op, ..) => Expr::Binary(op, operands[0], operands[1]),
+            Expr::Fma(..) => Expr::Fma(operands[0], operands[1], operands[2]),
             Expr::Select(..) => Expr::Select(operands[0], operands[1], operands[2]),
         };
         self.add(expr)

@@ -12,7 +12,7 @@ mod tests;
 use mcc_support::{EntityMap, Error, Result, Tensor, TensorType, ensure};
 
 use super::regions::Item;
-use super::{BufferId, Kernel, Program, RegionKind, Role, scalar};
+use super::{BufferId, Kernel, Program, RegionKind, Role, primitive, scalar};
 use compile::{Block, Code, Inst, Node, Place};
 
 /// The outputs of a program, whose inputs are given in its order.
@@ -252,6 +252,11 @@ impl State<'_> {
                 Inst::Binary { function, to, a, b } => {
                     self.registers[to] = function(self.registers[a], self.registers[b]);
                     self.poison[to] = self.poison[a].max(self.poison[b]);
+                }
+                Inst::Fma { to, operands } => {
+                    let [a, b, c] = operands.map(|operand| self.registers[operand]);
+                    self.registers[to] = primitive::fma(a, b, c);
+                    self.poison[to] = operands.iter().fold(0, |poison, &operand| poison.max(self.poison[operand]));
                 }
                 Inst::Select { to, cond, a, b } => {
                     let chosen = if self.registers[cond] != 0 { a } else { b };

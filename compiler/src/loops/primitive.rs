@@ -3,7 +3,7 @@
 //!
 //! A value of a dtype is the low bits of a `u64`, the rest zero; a `bool` is 0 or 1.
 
-use mcc_support::{DType, bug};
+use mcc_support::{DType, bug, multiply_add};
 
 use super::expr::{Binary, Unary};
 use super::scalar::carrier;
@@ -183,6 +183,11 @@ pub fn unary(op: Unary, dtype: DType) -> Function1 {
         DType::Bool if op == Unary::Not => |a| a ^ 1,
         _ => bug!("{op:?} of {dtype}"),
     }
+}
+
+/// `a · b + c` of `f32`s, rounded once.
+pub fn fma(a: u64, b: u64, c: u64) -> u64 {
+    multiply_add(Word::get(a), Word::get(b), Word::get(c)).put()
 }
 
 /// Whether expressions may convert so in one operation: between integers of at least a byte; between a packed type and its

@@ -1,8 +1,8 @@
 //! Scalar functions as expressions of primitive operations. A function of one expression always has the same bits, whatever the
-//! target: nothing is contracted, and elementary functions are polynomials and rational functions, with the largest measured
-//! error in their doc comments (`tests`).
+//! target: a product and a sum are rounded once where the expression says so ([`Expr::Fma`]) and nowhere else, and elementary functions
+//! are polynomials and rational functions, with the largest measured error in their doc comments (`tests`).
 //!
-//! f16 and bf16 are converted to f32, computed there and rounded back. In f32, `exp`, `log`, `tanh` and `erf` use operations on
+//! f16 and bf16 are converted to f32, computed there and rounded back. In f32, `exp`, `log`, `tanh`, `sigmoid` and `erf` use operations on
 //! 32-bit lanes only; the other elementary functions go through f64.
 //!
 //! For whole tensors, see [`map`].
@@ -172,6 +172,7 @@ fn unary_value<'p>(f: UnaryFn, x: Value<'p>) -> Value<'p> {
         UnaryFn::Exp => exponential::exp(x),
         UnaryFn::Log => exponential::log(x),
         UnaryFn::Tanh => exponential::tanh(x),
+        UnaryFn::Sigmoid => exponential::sigmoid(x),
         UnaryFn::Erf => error_function::erf(x),
         UnaryFn::Sin => circular::sin(x),
         UnaryFn::Cos => circular::cos(x),

@@ -21,7 +21,7 @@ pub(super) fn widened<'b>(x: Wire<'b>, formula: impl FnOnce(Wire<'b>) -> Wire<'b
 }
 
 pub(super) fn sigmoid(x: Wire<'_>) -> Wire<'_> {
-    1.0 / ((-x).exp() + 1.0)
+    x.unary(UnaryFn::Sigmoid)
 }
 
 /// `log(1 + u)` with the relative error of `log`: the rounding of `1 + u` is divided out again.

@@ -88,6 +88,10 @@ impl Counter<'_> {
                 self.work.operations += rounds;
                 self.work.slots += if joins { 0.0 } else { rounds };
             }
+            Expr::Fma(..) => {
+                self.work.operations += 2.0 * rounds;
+                self.work.slots += rounds;
+            }
             _ => {}
         }
         operands.into_iter().for_each(|operand| self.expr(operand, rounds, seen));

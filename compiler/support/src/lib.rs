@@ -2,6 +2,7 @@
 
 pub mod entity;
 pub mod error;
+pub mod multiply_add;
 pub mod random;
 pub mod small_float;
 pub mod sums;
@@ -11,6 +12,7 @@ pub mod types;
 
 pub use entity::{EntityId, EntityMap};
 pub use error::{Error, Result};
+pub use multiply_add::multiply_add;
 pub use small_float::{SmallFloat, Specials};
 pub use tensor::Tensor;
 pub use types::{DType, Shape, TensorType};

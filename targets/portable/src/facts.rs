@@ -27,9 +27,7 @@ pub(crate) fn facts(cpu: &Cpu) -> Facts {
     ];
     // There is no product of bytes on x86.
     kinds.push((OpKind::Mul, if is_x86 { &ALL[1..] } else { &ALL }));
-    if has_fma(cpu) {
-        kinds.push((OpKind::Fma, &FLOATS));
-    }
+    kinds.push((OpKind::Fma, if has_fma(cpu) { &FLOATS } else { &FLOATS[..1] }));
     // Without a byte shuffle, vectors of bytes would be taken apart by calls.
     let has_bytes = !is_x86 || cpu.features.contains("ssse3");
     let supported: BTreeSet<_> = kinds

@@ -11,6 +11,7 @@ mod disassemble;
 mod facts;
 mod lower;
 mod memory;
+mod multiply;
 mod ops;
 mod round;
 

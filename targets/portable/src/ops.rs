@@ -95,8 +95,9 @@ impl Lower<'_, '_> {
     }
 
     fn arithmetic(&mut self, ty: Type, op: &Op, values: &[Value]) -> Value {
-        let is_fma = *op == Op::Fma;
-        assert!(!is_fma || facts::has_fma(self.cpu), "{} has no fma", self.cpu.name);
+        if *op == Op::Fma && !facts::has_fma(self.cpu) {
+            return self.multiply_add(ty, values);
+        }
         let ins = self.builder.ins();
         match (op, ty.lane().is_float()) {
             (Op::Add, true) => ins.fadd(values[0], values[1]),

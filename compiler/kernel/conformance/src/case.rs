@@ -95,11 +95,6 @@ impl Case {
             Some(format!("{}: {place} is {b}, not {a}; the buffers held {inputs} there\n{}", self.name, self.text()))
         })
     }
-
-    /// Whether the kernels multiply and add at once, which not every target does.
-    pub(crate) fn uses_fma(&self) -> bool {
-        self.kernels.iter().any(|kernel| text::print(kernel).contains("= fma."))
-    }
 }
 
 fn is_nan(lane: Lane, bytes: &[u8]) -> bool {

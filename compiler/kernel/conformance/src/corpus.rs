@@ -6,14 +6,14 @@
 
 use std::path::Path;
 
-use mcc_kernel::{Facts, Lane, text};
+use mcc_kernel::{Lane, text};
 use mcc_support::Result;
 use mcc_support::text::{Lexer, Token};
 
 use crate::case::{Buffer, Case, Outcome};
 
-/// The cases of the corpus that the facts allow.
-pub fn corpus(facts: &Facts) -> Vec<Case> {
+/// The cases of the corpus.
+pub fn corpus() -> Vec<Case> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
     let entries = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let mut paths: Vec<_> = entries.map(|entry| entry.expect("the folder can be read").path()).collect();
@@ -24,7 +24,7 @@ pub fn corpus(facts: &Facts) -> Vec<Case> {
         let name = path.file_stem().expect("files have names").to_string_lossy().into_owned();
         parse(&name, &content).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     });
-    cases.filter(|case| facts.fma || !case.uses_fma()).collect()
+    cases.collect()
 }
 
 fn parse(name: &str, content: &str) -> Result<Vec<Case>> {

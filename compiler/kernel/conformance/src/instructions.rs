@@ -2,6 +2,7 @@
 
 use mcc_kernel::text::OPERATIONS;
 use mcc_kernel::{Address, Builder, Facts, Kernel, Lane, Op, Operand, Type, VReg, text, verify};
+use mcc_support::multiply_add::hard_operands;
 use mcc_support::random::Random;
 
 use crate::case::{Buffer, Case};
@@ -17,6 +18,8 @@ pub struct Signature {
 
 /// How often each is run, on other values.
 const ROUNDS: i64 = 192;
+/// Of multiply-adds, whose hard cases are many.
+const FMA_ROUNDS: i64 = 8192;
 
 /// The types of one lane and those of which the facts have vectors.
 fn types(facts: &Facts) -> Vec<Type> {
@@ -124,12 +127,13 @@ pub fn instructions(facts: &Facts) -> Vec<Case> {
         .map(|(index, signature)| {
             let mut random = Random::new(index as u64);
             let kernel = kernel(signature);
+            let rounds = if signature.op == Op::Fma { FMA_ROUNDS } else { ROUNDS };
             let mut buffers: Vec<_> = signature
                 .args
                 .iter()
                 .map(|&ty| {
                     let ty = storage(ty);
-                    let count = usize::from(ty.lanes()) * ROUNDS as usize;
+                    let count = usize::from(ty.lanes()) * rounds as usize;
                     Buffer {
                         bytes: values::lanes(&mut random, ty.lane(), count),
                         align_bytes: ty.lane().bytes() as usize,
@@ -137,12 +141,20 @@ pub fn instructions(facts: &Facts) -> Vec<Case> {
                     }
                 })
                 .collect();
+            if signature.op == Op::Fma && signature.result.lane() == Lane::F32 {
+                for at in (0..buffers[0].bytes.len()).step_by(4) {
+                    let operands = hard_operands(&mut random);
+                    buffers.iter_mut().zip(operands).for_each(|(buffer, operand)| {
+                        buffer.bytes[at..at + 4].copy_from_slice(&operand.to_le_bytes());
+                    });
+                }
+            }
             let result = storage(signature.result);
             let lane = if keeps_bits(&signature.op) { int_of(result.lane()) } else { result.lane() };
-            let size = size_bytes(result) as usize * ROUNDS as usize;
+            let size = size_bytes(result) as usize * rounds as usize;
             buffers.push(Buffer { bytes: vec![0; size], align_bytes: result.lane().bytes() as usize, lane });
             let name = format!("{} of {:?}", text::operation_name(&signature.op), signature.args);
-            Case { name, kernels: vec![kernel], data: Vec::new(), buffers, begin: 0, end: ROUNDS, expected: None }
+            Case { name, kernels: vec![kernel], data: Vec::new(), buffers, begin: 0, end: rounds, expected: None }
         })
         .collect()
 }

@@ -22,7 +22,7 @@ pub use random::{random_case, random_kernel};
 /// Compares the target with the interpreter on all cases, with this many random kernels; panics with what differs.
 pub fn check(target: &dyn Target, cpu: &Cpu, random_kernels: usize) {
     let facts = target.facts(cpu);
-    let mut cases = corpus(&facts);
+    let mut cases = corpus();
     cases.extend(instructions(&facts));
     let signatures = signatures(&facts);
     cases.extend((0..random_kernels).map(|seed| random_case(&signatures, seed as u64)));

@@ -95,7 +95,7 @@ macro_rules! float {
     };
 }
 
-float!(f32, u32, libm::fmaf);
+float!(f32, u32, mcc_support::multiply_add);
 float!(f64, u64, libm::fma);
 
 /// The function for the width of an integer lane.

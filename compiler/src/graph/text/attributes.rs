@@ -9,7 +9,7 @@ use mcc_support::{Error, Result, TensorType, bail, ensure};
 use crate::graph::Graph;
 use crate::graph::op::{BinaryFn, Contraction, Conv, If, Loop, Op, PadMode, ReduceFn, SliceAxis, UnaryFn, Window};
 
-const UNARY: [(&str, UnaryFn); 26] = [
+const UNARY: [(&str, UnaryFn); 27] = [
     ("neg", UnaryFn::Neg),
     ("abs", UnaryFn::Abs),
     ("sign", UnaryFn::Sign),
@@ -26,6 +26,7 @@ const UNARY: [(&str, UnaryFn); 26] = [
     ("sinh", UnaryFn::Sinh),
     ("cosh", UnaryFn::Cosh),
     ("tanh", UnaryFn::Tanh),
+    ("sigmoid", UnaryFn::Sigmoid),
     ("asinh", UnaryFn::Asinh),
     ("acosh", UnaryFn::Acosh),
     ("atanh", UnaryFn::Atanh),

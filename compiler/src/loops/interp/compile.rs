@@ -32,6 +32,7 @@ pub struct Place {
 pub enum Inst {
     Unary { function: Function1, to: usize, a: usize },
     Binary { function: Function2, to: usize, a: usize, b: usize },
+    Fma { to: usize, operands: [usize; 3] },
     Select { to: usize, cond: usize, a: usize, b: usize },
     Copy { to: usize, a: usize },
     Load { to: usize, load: usize },
@@ -308,6 +309,7 @@ impl Compiler<'_> {
             Expr::Cast(dtype_to, _) => Inst::Unary { function: primitive::cast(dtype, dtype_to), to, a },
             Expr::Bitcast(..) => Inst::Copy { to, a },
             Expr::Binary(op, ..) => Inst::Binary { function: primitive::binary(op, dtype), to, a, b: registers[1] },
+            Expr::Fma(..) => Inst::Fma { to, operands: [a, registers[1], registers[2]] },
             Expr::Select(..) => Inst::Select { to, cond: a, a: registers[1], b: registers[2] },
             other => unreachable!("{other:?} was handled before"),
         };

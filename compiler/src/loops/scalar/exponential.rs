@@ -1,6 +1,7 @@
 //! Exponential, logarithm, hyperbolic functions and powers. The reductions and polynomials are those of fdlibm (Sun Microsystems,
-//! freely granted) unless said otherwise. Nothing is contracted; rounding to integers is done by adding a large constant, so that
-//! no target needs an instruction for it.
+//! freely granted) unless said otherwise. Rounding to integers is done by adding a large constant, so that no target needs an
+//! instruction for it. In f32, `exp`, `tanh` and `sigmoid` have polynomials of their own: those whose largest relative error is the
+//! least (by Remez's algorithm), with their first coefficients fixed where that saves an operation.
 #![allow(clippy::excessive_precision, reason = "constants as published, to the last digit")]
 
 use mcc_support::DType;
@@ -9,8 +10,11 @@ use super::value::Value;
 
 const LN_2: f64 = std::f64::consts::LN_2;
 const LOG2_E: f64 = std::f64::consts::LOG2_E;
-/// 1.5 · 2^23: a small f32 added to it is rounded to an integer, which its low bits then hold.
-const ROUND_F32: f64 = 12_582_912.0;
+/// 1.5 · 2^23: a small f32 added to it is rounded to an integer, which its low bits then hold; its own low bits are zero.
+pub const ROUND_F32: f64 = 12_582_912.0;
+/// The f32 nearest to log 2, and what is left.
+const LN_2_HIGH: f64 = 0.693_147_182_464_599_61;
+const LN_2_LOW: f64 = -1.904_654_299_957_767_9e-9;
 /// 1.5 · 2^52, likewise for f64.
 const ROUND_F64: f64 = 6_755_399_441_055_744.0;
 
@@ -21,35 +25,46 @@ pub fn nearest_small(x: Value<'_>) -> (Value<'_>, Value<'_>) {
     (sum - magic, sum.to_bits() - magic.to_bits())
 }
 
-/// `y · 2^k` in two steps, so that results may be subnormal or overflow; `y` is about 1.
+/// `y · 2^k` of an f64 in two steps, so that results may be subnormal or overflow; `y` is about 1.
 fn scale<'p>(y: Value<'p>, k: Value<'p>) -> Value<'p> {
-    let (bias, digits) = if y.dtype() == DType::F32 { (127, 23) } else { (1023, 52) };
-    let power = |k: Value<'p>| (k + bias).shl(digits).bitcast(y.dtype());
+    let power = |k: Value<'p>| (k + 1023).shl(52).bitcast(DType::F64);
     let half = k.shr(1);
     y * power(half) * power(k - half)
 }
 
-/// `(y, k)` with `e^x = y · 2^k`, `y` about 1. Where the result would be far out of range, `x` is taken to be nearer.
+/// `2^k` in f32, of an `i32` whose low nine bits are `k + 127`.
+pub fn power_of_two(biased: Value<'_>) -> Value<'_> {
+    biased.shl(23).bitcast(DType::F32)
+}
+
+/// Of `e^r` with `|r| ≤ log 2 / 2`: 1, 1, and the others so that the relative error is below 2^-28.
+const EXP: [f64; 7] = [1.0, 1.0, 0.499_999_94, 0.166_665_21, 0.041_668_39, 0.008_368_745, 0.001_381_455_2];
+/// Of `(e^r − 1 − r) / r²`, likewise of `e^r − 1`, to 2^-26.
+const EXP_LESS_1: [f64; 5] = [0.499_999_97, 0.166_665_43, 0.041_667_2, 0.008_366_547_5, 0.001_388_251_8];
+
+fn exp_single(x: Value<'_>) -> Value<'_> {
+    let x = x.at_most(89.0).at_least(-105.0);
+    // Twice the bias, as the power is made of two.
+    let magic = ROUND_F32 + 254.0;
+    let biased = x.mul_add(LOG2_E, magic);
+    let n = biased - magic;
+    let r = n.mul_add(-LN_2_LOW, n.mul_add(-LN_2_HIGH, x));
+    // So that results may be subnormal or overflow.
+    let biased = biased.to_bits();
+    let half = biased.shr(1);
+    r.polynomial(&EXP) * power_of_two(half) * power_of_two(biased - half)
+}
+
+/// `(y, k)` with `e^x = y · 2^k`, `y` about 1, of an f64. Where the result would be far out of range, `x` is taken to be nearer.
 fn exp_parts(x: Value<'_>) -> (Value<'_>, Value<'_>) {
-    if x.dtype() == DType::F32 {
-        let x = x.at_most(90.0).at_least(-105.0);
-        let (n, k) = nearest_small(x * LOG2_E);
-        let r = (x - n * 6.931_381_225_6e-1) - n * 9.058_000_614_5e-6;
-        // Cephes's expf.
-        let q = r.polynomial(&[
-            5.000_000_120_1e-1, 1.666_666_545_9e-1, 4.166_579_589_4e-2, 8.333_451_907_3e-3, 1.398_199_950_7e-3, 1.987_569_15e-4,
-        ]);
-        ((q * (r * r) + r) + 1.0, k)
-    } else {
-        let x = x.at_most(711.0).at_least(-747.0);
-        let (n, k) = nearest_small(x * LOG2_E);
-        let high = x - n * 6.931_471_803_691_238_164_90e-1;
-        let low = n * 1.908_214_929_270_587_700_02e-10;
-        let r = high - low;
-        let square = r * r;
-        let c = r - square * exp_polynomial(square);
-        (((r * c / (2.0 - c) - low) + high) + 1.0, k)
-    }
+    let x = x.at_most(711.0).at_least(-747.0);
+    let (n, k) = nearest_small(x * LOG2_E);
+    let high = x - n * 6.931_471_803_691_238_164_90e-1;
+    let low = n * 1.908_214_929_270_587_700_02e-10;
+    let r = high - low;
+    let square = r * r;
+    let c = r - square * exp_polynomial(square);
+    (((r * c / (2.0 - c) - low) + high) + 1.0, k)
 }
 
 fn exp_polynomial(square: Value<'_>) -> Value<'_> {
@@ -64,6 +79,9 @@ fn exp_polynomial(square: Value<'_>) -> Value<'_> {
 
 /// All of f32 and f64; at most 1 ulp.
 pub fn exp(x: Value<'_>) -> Value<'_> {
+    if x.dtype() == DType::F32 {
+        return exp_single(x);
+    }
     let (y, k) = exp_parts(x);
     scale(y, k)
 }
@@ -136,17 +154,42 @@ pub fn cosh(x: Value<'_>) -> Value<'_> {
     half + 0.25 / half
 }
 
+/// Of the magnitude of an f32: `s / (1 − s)` with `s = (1 − e^-2a) / 2`. That is also `s + s · tanh a`, where the error of the
+/// quotient counts half.
+fn tanh_single(a: Value<'_>) -> Value<'_> {
+    let a = a.at_most(9.02);
+    let magic = ROUND_F32 + 127.0;
+    let biased = a.mul_add(-2.0 * LOG2_E, magic);
+    let n = biased - magic;
+    // e^-2a = 2^n e^-2r, and one less the second is 2 (r − r² (…)).
+    let r = n.mul_add(LN_2_HIGH / 2.0, a);
+    let coefficients: Vec<f64> = EXP_LESS_1.iter().zip([-2.0, 4.0, -8.0, 16.0, -32.0]).map(|(c, scale)| c * scale).collect();
+    let q = (r.polynomial(&coefficients) * r).mul_add(r, r);
+    let power = power_of_two(biased.to_bits());
+    let s = q.mul_add(power, power.mul_add(-0.5, 0.5));
+    s.mul_add(s / (1.0 - s), s)
+}
+
+/// `1 / (1 + e^-x)`; at most 2.5 ulp for f32, 2 for f64; 0 where `e^-x` overflows.
+pub fn sigmoid(x: Value<'_>) -> Value<'_> {
+    if x.dtype() != DType::F32 {
+        return 1.0 / (exp(-x) + 1.0);
+    }
+    let x = x.at_most(64.0).at_least(-89.0);
+    // Half of the power and twice the rest: the power alone would overflow first.
+    let magic = ROUND_F32 + 126.0;
+    let biased = x.mul_add(-LOG2_E, magic);
+    let n = biased - magic;
+    let r = n.mul_add(LN_2_LOW, n.mul_add(LN_2_HIGH, x));
+    let coefficients: Vec<f64> = EXP.iter().zip([2.0, -2.0].into_iter().cycle()).map(|(c, scale)| c * scale).collect();
+    1.0 / r.polynomial(&coefficients).mul_add(power_of_two(biased.to_bits()), 1.0)
+}
+
 /// All of f32 and f64; at most 2 ulp for f32, 3 for f64.
 pub fn tanh(x: Value<'_>) -> Value<'_> {
     let a = x.abs();
     if x.dtype() == DType::F32 {
-        // Cephes's tanhf.
-        let square = x * x;
-        let small = square.polynomial(&[
-            -3.333_328_194_22e-1, 1.333_144_220_36e-1, -5.373_971_555_31e-2, 2.063_908_879_54e-2, -5.704_988_727_45e-3,
-        ]);
-        let large = 1.0 - 2.0 / (exp(a.at_most(10.0) * 2.0) + 1.0);
-        a.lt(0.625).then(small * square * a + a, large).with_sign_of(x)
+        tanh_single(a).with_sign_of(x)
     } else {
         let s = sinh_small(x);
         let large = 1.0 - 2.0 / (exp(a.at_most(25.0) * 2.0) + 1.0);

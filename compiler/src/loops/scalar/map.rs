@@ -53,6 +53,7 @@ enum Step {
     Param(usize),
     Unary(Function1, usize),
     Binary(Function2, usize, usize),
+    Fma([usize; 3]),
     Select(usize, usize, usize),
     Copy(usize),
 }
@@ -91,6 +92,7 @@ fn compile(exprs: &Exprs, id: ExprId, steps: &mut Vec<Step>, registers: &mut [Op
         Expr::Param(param, _) => Step::Param(param as usize),
         Expr::Unary(op, _) => Step::Unary(primitive::unary(op, operand_dtype(0)), operands[0]),
         Expr::Binary(op, ..) => Step::Binary(primitive::binary(op, operand_dtype(0)), operands[0], operands[1]),
+        Expr::Fma(..) => Step::Fma([operands[0], operands[1], operands[2]]),
         Expr::Select(..) => Step::Select(operands[0], operands[1], operands[2]),
         Expr::Cast(to, _) => Step::Unary(primitive::cast(operand_dtype(0), to), operands[0]),
         Expr::Bitcast(..) => Step::Copy(operands[0]),
@@ -115,6 +117,11 @@ fn run<'v>(step: &Step, value: &dyn Fn(usize) -> &'v [u64], out: &mut [u64], inp
         Step::Binary(function, a, b) => {
             for ((out, &a), &b) in out.iter_mut().zip(value(a)).zip(value(b)) {
                 *out = function(a, b);
+            }
+        }
+        Step::Fma([a, b, c]) => {
+            for (((out, &a), &b), &c) in out.iter_mut().zip(value(a)).zip(value(b)).zip(value(c)) {
+                *out = primitive::fma(a, b, c);
             }
         }
         Step::Select(cond, a, b) => {

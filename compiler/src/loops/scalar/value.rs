@@ -224,10 +224,16 @@ impl<'p> Value<'p> {
         self.to_bits().or(sign.to_bits().and(low)).bitcast(sign.dtype())
     }
 
-    /// `c[0] + x (c[1] + x (c[2] + …))`.
+    /// `self · factor + addend`, of `f32` rounded once.
+    pub fn mul_add(self, factor: impl Operand<'p>, addend: impl Operand<'p>) -> Self {
+        let (factor, addend) = (factor.of(self), addend.of(self));
+        if self.dtype() == DType::F32 { self.add_expr(Expr::Fma(self.id, factor.id, addend.id)) } else { self * factor + addend }
+    }
+
+    /// `c[0] + x (c[1] + x (c[2] + …))`, by [`Value::mul_add`].
     pub fn polynomial(self, coefficients: &[f64]) -> Self {
         let (last, rest) = coefficients.split_last().expect("a polynomial has a coefficient");
-        rest.iter().rev().fold(self.like(*last), |sum, &c| sum * self + c)
+        rest.iter().rev().fold(self.like(*last), |sum, &c| sum.mul_add(self, c))
     }
 }
 

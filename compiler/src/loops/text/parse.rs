@@ -458,7 +458,8 @@ impl Parser<'_, '_> {
             (Some(&(_, op)), _, &[a]) => Ok(self.kernel.exprs.unary(op, a)),
             (_, Some(&(_, op)), &[a, b]) => self.binary(op, a, b),
             (None, None, &[cond, a, b]) if word == "select" => Ok(self.kernel.exprs.select(cond, a, b)),
-            (None, None, _) if word != "select" => Err(self.error(format!("there is no operation '{word}'"))),
+            (None, None, &[a, b, c]) if word == "fma" => Ok(self.kernel.exprs.add(Expr::Fma(a, b, c))),
+            (None, None, _) if !["fma", "select"].contains(&word) => Err(self.error(format!("there is no operation '{word}'"))),
             _ => Err(self.error(format!("{word} has another number of operands than {}", operands.len()))),
         }
     }

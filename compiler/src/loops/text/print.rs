@@ -245,6 +245,7 @@ impl Printer<'_> {
                 if tightness < around { format!("({text})") } else { text }
             }
             Expr::Binary(op, a, b) => call(name_of(&BINARY, *op).expect("every operation has a name"), &[*a, *b]),
+            Expr::Fma(a, b, c) => call("fma", &[*a, *b, *c]),
             Expr::Select(cond, a, b) => call("select", &[*cond, *a, *b]),
             Expr::Cast(dtype, a) => call(&format!("cast.{dtype}"), &[*a]),
             Expr::Bitcast(dtype, a) => call(&format!("bitcast.{dtype}"), &[*a]),

@@ -30,7 +30,7 @@ const PROGRAM: &str = r#"program "p" {
           @t[m] = bitcast.f32(shl(u32(7), u32(3)))
         }
       }
-      @y[m, 0] = 1e-10 - (%a0 - 3.0)
+      @y[m, 0] = 1e-10 - (fma(%a0, 2.0, @x[m, 1]) - 3.0)
     }
   }
   kernel @k001_fill () {

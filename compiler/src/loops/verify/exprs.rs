@@ -110,6 +110,10 @@ impl<'a> Checker<'a> {
                 ensure!(dtypes[0] == dtypes[1], "{op:?} of {} and {}", dtypes[0], dtypes[1]);
                 self.binary(op, dtypes[0], b)?;
             }
+            Expr::Fma(..) => {
+                let single = dtypes.iter().all(|&dtype| dtype == DType::F32);
+                ensure!(single, "a multiply-add of {}, {} and {}", dtypes[0], dtypes[1], dtypes[2]);
+            }
             Expr::Select(..) => {
                 ensure!(dtypes[0] == DType::Bool, "a select by a {}", dtypes[0]);
                 ensure!(dtypes[1] == dtypes[2], "a select of {} and {}", dtypes[1], dtypes[2]);

@@ -57,6 +57,7 @@ fn damage_is_found() {
         ("@t[m] = %a0", "@t[k] = %a0", "axis k is used outside of its loop"),
         ("@t[m] = %a0", "@t[m] = f16(0x3c00) * f16(0x3c00)", "Mul is not defined for these operands of f16"),
         ("@t[m] = %a0", "@t[m] = sqrt(1)", "Sqrt is not defined for i64"),
+        ("@t[m] = %a0", "@t[m] = fma(%a0, 1.0, f64(1.0))", "a multiply-add of f32, f32 and f64"),
         ("@t[m] = %a0", "@t[div_floor(m, 0)] = %a0", "DivFloor is not defined for these operands of i64"),
         ("%a0 = 0.0\n      for k", "for k", "%a0 is read before it is set"),
         ("%a0 = %a0 + (@", "%a0 = %a0 + %a0 * (@", "the term combined into %a0 reads %a0"),
