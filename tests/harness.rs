@@ -3,7 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
+use mcc::driver::{Options, Silent, compile};
 use mcc_support::{Tensor, TensorType};
+use mcc_tests::data;
 use mcc_tests::harness::{Harness, Link, Record, include, source};
 use mcc_tests::machine::{Machine, run};
 use mcc_tests::object::inspect;
@@ -79,6 +81,25 @@ fn every_fault_is_noticed() {
                 Err(error) => assert!(error.contains(message), "{machine:?} {fault}: {error}"),
                 Ok(_) => panic!("{machine:?} {fault} went unnoticed"),
             }
+        }
+    }
+}
+
+#[test]
+fn a_board_notices_an_access_that_is_not_aligned() {
+    for (target, is_noticed) in [("aarch64", true), ("aarch64-none", false)] {
+        let folder = TempDir::new().unwrap();
+        let model = data::folder().join("models/digits_resnet8.onnx");
+        let options = Options { target: target.into(), name: Some("digits".into()), ..Options::new(model) };
+        let compilation = compile(&options, &mut Silent).unwrap();
+        let object = folder.path().join("digits.o");
+        std::fs::write(&object, compilation.linked().object()).unwrap();
+        let harness = Harness::build(Machine::Aarch64, Link::Board, &["digits"], &[object], folder.path());
+        let outputs = vec![compilation.linked().model.outputs[0].ty.clone()];
+        let record = Record { model: 0, dims: Vec::new(), inputs: vec![data::digits().image(0)], outputs, count_count: 0 };
+        match harness.run(&[record], 1) {
+            Ok(_) => assert!(!is_noticed, "{target}: it went unnoticed"),
+            Err(error) => assert!(is_noticed && error.contains("fault: ") && error.contains("in digits_k"), "{target}: {error}"),
         }
     }
 }

@@ -72,26 +72,33 @@ fn passing(line: &str) -> Option<&str> {
     (rest == "pass" || rest.starts_with("pass,")).then_some(test)
 }
 
-/// Runs these sets in one program, each for one of the levels; the names of those that were run.
+/// Runs these sets in two programs, each set for one of the levels; the names of those that were run.
 fn run(sets: &[(&OnnxTest, usize)], levels: &[Level], wrong: &mut Vec<String>) -> BTreeSet<String> {
-    let folder = TempDir::new().expect("a temporary folder");
-    let (mut names, mut objects, mut built) = (Vec::new(), Vec::new(), Vec::new());
+    let mut built = Vec::new();
     for (index, &(test, set)) in sets.iter().enumerate() {
-        let (name, level) = (format!("node{index}"), levels[index % levels.len()]);
-        match build(test, set, &name, level) {
-            Ok(mut one) => {
-                let object = folder.path().join(format!("{name}.o"));
-                fs::write(&object, one.linked.object()).expect("the test's folder can be written");
-                one.record.model = names.len();
-                names.push(name);
-                objects.push(object);
-                built.push((one, level));
-            }
+        let level = levels[index % levels.len()];
+        match build(test, set, &format!("node{index}"), level) {
+            Ok(one) => built.push((one, level)),
             Err(error) => wrong.push(format!("{} for {level}: {error}", test.name)),
         }
     }
+    // What finds extents in a run is not for the board's program.
+    let (board, hosted) = built.into_iter().partition(|(one, level)| level.bare && one.record.count_count == 0);
+    [(Link::Board, board), (Link::Static, hosted)].into_iter().flat_map(|(link, built)| run_linked(link, built, wrong)).collect()
+}
+
+fn run_linked(link: Link, mut built: Vec<(Built, Level)>, wrong: &mut Vec<String>) -> Vec<String> {
+    let folder = TempDir::new().expect("a temporary folder");
+    let (mut names, mut objects) = (Vec::new(), Vec::new());
+    for (index, (one, _)) in built.iter_mut().enumerate() {
+        one.record.model = index;
+        let object = folder.path().join(format!("{index}.o"));
+        fs::write(&object, one.linked.object()).expect("the test's folder can be written");
+        objects.push(object);
+        names.push(one.linked.model.name.clone());
+    }
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let harness = Harness::build(Machine::Aarch64, Link::Static, &names, &objects, folder.path());
+    let harness = Harness::build(Machine::Aarch64, link, &names, &objects, folder.path());
     let records: Vec<Record> = built.iter().map(|(one, _)| one.record.clone()).collect();
     let outcomes = harness.run(&records, 1).unwrap_or_else(|error| panic!("{error}"));
     for ((one, level), outcome) in built.iter().zip(&outcomes) {

@@ -114,6 +114,7 @@ int main(int level) {
     print("\n");
     if (NET_INPUT_COUNT != 1 || mcc_model_output(&net_model, 0)->dtype != MCC_F32)
         fail(mcc_model_name(&net_model), "not a model of one input and of scores");
+    /* Static: to clear structures on the stack, GCC 12 makes stores that are not aligned, with -mstrict-align as well. */
     static const void *inputs[NET_INPUT_COUNT];
     static void *outputs[NET_OUTPUT_COUNT];
     static mcc_call call = {.size = sizeof call, .inputs = inputs, .outputs = outputs, .arena = arena};

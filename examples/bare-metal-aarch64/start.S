@@ -35,7 +35,8 @@ settle_el2:
     eret
 
 at_el1:
-    adr     x0, vectors
+    adrp    x0, vectors
+    add     x0, x0, :lo12:vectors
     msr     vbar_el1, x0
     mov     x0, #3 << 20                // floating point and vectors
     msr     cpacr_el1, x0

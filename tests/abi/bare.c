@@ -1,5 +1,6 @@
 /* Runs models without an operating system's libraries: reads records as harness.c does from standard input, writes results to
- * standard output. Linked by `ld` alone; a firmware would have its own input and output in place of the three system calls. */
+ * standard output. Linked by `ld` alone; a firmware has its own input and output in place of the three system calls. With BOARD
+ * it is one, for the board of examples/bare-metal-aarch64: `records` and `results` are files of the emulator's host. */
 #include "mcc.h"
 
 extern const mcc_model *const models[];
@@ -10,7 +11,27 @@ static _Alignas(64) unsigned char records[BUFFER_BYTES], results[BUFFER_BYTES], 
 /* Tensors are copied to places that are aligned enough for any element. */
 static _Alignas(64) unsigned char tensors[BUFFER_BYTES];
 
-#if defined(__x86_64__)
+#if defined(BOARD)
+enum { READ, WRITE };
+int main(void);
+_Noreturn void leave(int status);
+static long semihost(long operation, const void *block) {
+    register long x0 __asm__("x0") = operation;
+    register const void *x1 __asm__("x1") = block;
+    __asm__ volatile("hlt 0xf000" : "+r"(x0) : "r"(x1) : "memory");
+    return x0;
+}
+/* Reads or writes the one file of each, which is opened at the first call; returns how many bytes it could. */
+static long system_call(long number, long stream, long buffer, long bytes) {
+    static const struct { const char *name; long mode, length; } names[] = {{"records", 1, 7}, {"results", 5, 7}};
+    static long files[2];
+    (void)stream;
+    if (!files[number])
+        files[number] = semihost(1, &names[number]);
+    const long block[] = {files[number], buffer, bytes};
+    return bytes - semihost(number == READ ? 6 : 5, block);
+}
+#elif defined(__x86_64__)
 enum { READ = 0, WRITE = 1, EXIT = 231 };
 static long system_call(long number, long a, long b, long c) {
     long result;
@@ -26,10 +47,12 @@ static long system_call(long number, long a, long b, long c) {
 }
 #endif
 
+#if !defined(BOARD)
 static _Noreturn void leave(int status) {
     for (;;)
         system_call(EXIT, status, 0, 0);
 }
+#endif
 
 static void copy(unsigned char *to, const unsigned char *from, uint64_t bytes) {
     while (bytes--)
@@ -71,7 +94,9 @@ static uint64_t run(uint64_t record, uint64_t *result) {
         outputs[i] = tensors + at;
         at += bytes;
     }
-    mcc_call call = {.size = sizeof(mcc_call), .cpu_features = model->cpu_features, .inputs = inputs, .outputs = outputs, .arena = arena};
+    /* Static, because some compilers clear one on the stack by stores that are not aligned, whatever they are told. */
+    static mcc_call call = {.size = sizeof(mcc_call), .inputs = inputs, .outputs = outputs, .arena = arena};
+    call.cpu_features = model->cpu_features;
     int32_t status = mcc_model_call(model)(&call);
     copy(results + *result, (const unsigned char *)&status, sizeof status);
     *result += sizeof status;
@@ -106,6 +131,12 @@ static void run_all(void) {
     leave(0);
 }
 
+#if defined(BOARD)
+int main(void) {
+    run_all();
+    return 0;
+}
+#else
 #if defined(__x86_64__)
 __attribute__((force_align_arg_pointer))
 #endif
@@ -113,3 +144,4 @@ _Noreturn void _start(void) {
     run_all();
     leave(0);
 }
+#endif

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use mcc_support::{Tensor, TensorType};
 
@@ -20,9 +20,12 @@ pub enum Link {
     Shared,
     /// By `ld` alone, without a C library; see `abi/bare.c`. Checks nothing but the results.
     Bare,
+    /// The same as firmware of a board for aarch64, on which accesses that are not aligned fault: its start-up code is that of the example.
+    Board,
 }
 
 impl Link {
+    /// Those that every machine has.
     pub const ALL: [Link; 4] = [Link::Pie, Link::Static, Link::Shared, Link::Bare];
 }
 
@@ -76,10 +79,10 @@ impl Harness {
         let models = folder.join("models.c");
         fs::write(&models, table).expect("the test's folder can be written");
         let program = folder.join("harness");
-        if link == Link::Bare {
-            Self::link_bare(machine, &models, objects, folder, &program);
-        } else {
-            Self::link_hosted(machine, link, &models, objects, folder, &program);
+        match link {
+            Link::Bare => Self::link_bare(machine, &[source("bare.c"), models], objects, [&[], &[]], folder, &program),
+            Link::Board => Self::link_firmware(machine, models, objects, folder, &program),
+            _ => Self::link_hosted(machine, link, &models, objects, folder, &program),
         }
         Harness { machine, link, folder: folder.to_path_buf(), program }
     }
@@ -98,16 +101,18 @@ impl Harness {
                 // The table needs the address of the library's own description: a copy would lose what it refers to.
                 command.arg("-fPIC").arg(library).arg(format!("-Wl,-rpath,{}", folder.display()));
             }
-            Link::Bare => unreachable!("linked by ld"),
+            Link::Bare | Link::Board => unreachable!("linked by ld"),
         }
         run(&mut command);
     }
 
-    fn link_bare(machine: Machine, models: &Path, objects: &[PathBuf], folder: &Path, program: &Path) {
+    /// Compiles the sources and links all with `ld`.
+    fn link_bare(machine: Machine, sources: &[PathBuf], objects: &[PathBuf], extra: [&[&str]; 2], folder: &Path, program: &Path) {
+        let [compiled, linked] = extra;
         let mut link = machine.tool("ld");
-        link.args(["--fatal-warnings", "-z", "noexecstack", "-o"]).arg(program).args(objects);
-        for (name, source) in [("bare.o", source("bare.c")), ("table.o", models.to_path_buf())] {
-            let object = folder.join(name);
+        link.args(["--fatal-warnings", "-z", "noexecstack"]).args(linked).arg("-o").arg(program).args(objects);
+        for (index, source) in sources.iter().enumerate() {
+            let object = folder.join(format!("source{index}.o"));
             let mut compile = machine.tool("gcc");
             // Loops that copy stay loops: there is no memcpy to call.
             compile.args([
@@ -119,11 +124,20 @@ impl Harness {
                 "-ffreestanding",
                 "-fno-tree-loop-distribute-patterns",
             ]);
-            compile.args(["-fno-stack-protector", "-fno-pie", "-c", "-I"]).arg(include());
+            compile.args(["-fno-stack-protector", "-fno-pie", "-c", "-I"]).arg(include()).args(compiled);
             run(compile.arg(source).arg("-o").arg(&object));
             link.arg(object);
         }
         run(&mut link);
+    }
+
+    fn link_firmware(machine: Machine, models: PathBuf, objects: &[PathBuf], folder: &Path, program: &Path) {
+        let example = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/bare-metal-aarch64").join(name);
+        let sources = [source("bare.c"), models, example("start.S"), example("board.c")];
+        let script = example("link.ld").display().to_string();
+        let linked = ["-T", &script, "--defsym=__stack_bytes=0x100000"];
+        Self::link_bare(machine, &sources, objects, [&["-DBOARD", "-mstrict-align"], &linked], folder, program);
+        run(machine.tool("objcopy").args(["-O", "binary"]).arg(program).arg(program.with_extension("bin")));
     }
 
     /// Runs every record, in `threads` threads at once.
@@ -141,13 +155,35 @@ impl Harness {
         let (input, output) = (self.folder.join("records"), self.folder.join("results"));
         fs::write(&input, bytes).expect("the test's folder can be written");
         let mut command = self.machine.program(&self.program);
-        let results = if self.link == Link::Bare {
-            try_run(command.stdin(Stdio::from(fs::File::open(&input).expect("just written"))))?
-        } else {
-            try_run(command.arg("-t").arg(threads.to_string()).arg(&input).arg(&output))?;
-            fs::read(&output).expect("the harness wrote its results")
+        let results = match self.link {
+            Link::Bare => try_run(command.stdin(Stdio::from(fs::File::open(&input).expect("just written"))))?,
+            Link::Board => {
+                try_run(&mut self.board()).map_err(|error| self.locate(error))?;
+                fs::read(&output).expect("the firmware wrote its results")
+            }
+            _ => {
+                try_run(command.arg("-t").arg(threads.to_string()).arg(&input).arg(&output))?;
+                fs::read(&output).expect("the harness wrote its results")
+            }
         };
         Ok(Self::outcomes(records, &results))
+    }
+
+    fn board(&self) -> Command {
+        let mut board = Command::new("timeout");
+        board.args([
+            "300", "qemu-system-aarch64", "-M", "virt", "-cpu", "max", "-display", "none", "-nic", "none", "-semihosting",
+        ]);
+        board.args(["-serial", "file:/dev/stderr", "-bios"]).arg(self.program.with_extension("bin")).current_dir(&self.folder);
+        board
+    }
+
+    /// What a firmware said, and in which function it was.
+    fn locate(&self, error: String) -> String {
+        let Some((_, rest)) = error.split_once("code at ") else { return error };
+        let mut tool = self.machine.tool("addr2line");
+        let place = tool.arg("-f").arg("-e").arg(&self.program).arg(&rest[..rest.len().min(16)]);
+        format!("{error}in {}", String::from_utf8_lossy(&run(place)))
     }
 
     fn outcomes(records: &[Record], mut results: &[u8]) -> Vec<Outcome> {

@@ -19,24 +19,34 @@ use crate::decisions::{Decisions, Fusion, KernelDecision, Layout, Winograd};
 use crate::loops::{Program, Role};
 use crate::realize;
 
-/// Chooses for lowered programs that share their constants; `target` is the name of the one that compiles their kernels, with its
-/// facts. With `may_transform`, convolutions are transformed where that is
-/// faster. `fuel` says, for each program, how many fusions, transformed convolutions, layouts and schedule steps are taken, in this order; `None`: all.
-pub fn decide(programs: &[&Program], target: &str, facts: &Facts, may_transform: bool, fuel: &[Option<u64>]) -> Vec<Decisions> {
-    let decide = |index: usize, shared: Option<&mut Shared>| {
-        decide_one(programs[index], target, facts, may_transform, fuel[index], shared)
-    };
-    if programs.len() == 1 {
-        return vec![decide(0, None)];
+/// A lowered program for one CPU.
+#[derive(Clone, Copy, Debug)]
+pub struct Question<'a> {
+    pub program: &'a Program,
+    /// The name of the target that compiles its kernels, and its facts.
+    pub target: &'a str,
+    pub facts: &'a Facts,
+    /// Better CPUs have lower numbers.
+    pub level: usize,
+    /// Whether convolutions are transformed where that is faster.
+    pub may_transform: bool,
+    /// How many fusions, transformed convolutions, layouts and schedule steps are taken, in this order; `None`: all.
+    pub fuel: Option<u64>,
+}
+
+/// Chooses for programs that share their constants.
+pub fn decide(questions: &[Question]) -> Vec<Decisions> {
+    if let [one] = questions {
+        return vec![decide_one(one, None)];
     }
-    // The largest chooses how a constant is packed, and all others take it over: it is there once.
+    // The largest for the best CPU chooses how a constant is packed, and all others take it over: it is there once.
     let size = |program: &Program| -> usize { program.inputs.iter().map(|(_, id)| program.buffers[*id].ty.shape.count()).sum() };
-    let mut order: Vec<usize> = (0..programs.len()).collect();
-    order.sort_by_key(|&index| Reverse(size(programs[index])));
+    let mut order: Vec<usize> = (0..questions.len()).collect();
+    order.sort_by_key(|&index| (questions[index].level, Reverse(size(questions[index].program))));
     let mut shared = Shared::default();
-    let mut decisions = vec![Decisions::default(); programs.len()];
+    let mut decisions = vec![Decisions::default(); questions.len()];
     for index in order {
-        decisions[index] = decide(index, Some(&mut shared));
+        decisions[index] = decide_one(&questions[index], Some(&mut shared));
     }
     decisions
 }
@@ -49,14 +59,8 @@ struct Shared {
     outputs: BTreeMap<[u8; 32], usize>,
 }
 
-fn decide_one(
-    program: &Program,
-    target: &str,
-    facts: &Facts,
-    may_transform: bool,
-    mut fuel: Option<u64>,
-    mut shared: Option<&mut Shared>,
-) -> Decisions {
+fn decide_one(question: &Question, mut shared: Option<&mut Shared>) -> Decisions {
+    let Question { program, target, facts, may_transform, mut fuel, .. } = *question;
     let (mut fusions, mut fused) = fuse::choose(program);
     let taken = spend(&mut fuel, fusions.len());
     if taken < fusions.len() {

@@ -1,5 +1,7 @@
 //! How each kernel runs: which axis becomes lanes, and which rounds share registers. Reads from top to bottom.
 
+mod rows;
+
 use std::collections::BTreeMap;
 
 use mcc_kernel::Facts;
@@ -7,11 +9,11 @@ use mcc_support::EntityMap;
 
 use super::cost;
 use super::nest::{
-    Access, Nest, Reduction, Stride, accesses, distance, is_constant, lane_bits, lane_counts, loads, nests, plain_dim, stride,
+    Access, Nest, Reduction, Stride, accesses, distance, is_constant, lane_bits, lane_counts, loads, plain_dim, stride,
 };
 use crate::decisions::{Layout, Step};
 use crate::loops::linear::{Atom, KernelRanges, Linear};
-use crate::loops::{AxisId, Buffer, BufferId, Kernel, Program, Role, Stmt};
+use crate::loops::{AxisId, AxisKind, Buffer, BufferId, Kernel, Program, Role, Stmt};
 
 /// Multiply-adds in the body of a tile's innermost loop, at most.
 const MAX_BODY: usize = 112;
@@ -26,8 +28,8 @@ const LONG: usize = 40;
 
 /// The steps for one kernel of a fused program.
 pub fn choose(program: &Program, kernel: &Kernel, layouts: &BTreeMap<String, Layout>, facts: &Facts) -> Vec<Step> {
-    let mut chooser = Chooser { program, kernel, layouts, facts, steps: Vec::new() };
-    nests(kernel).iter().for_each(|(nest, outermost)| chooser.nest(nest, *outermost));
+    let mut chooser = Chooser { program, kernel, layouts, facts, together: 1, steps: Vec::new() };
+    chooser.nest(&kernel.body, true);
     chooser.steps
 }
 
@@ -330,18 +332,37 @@ struct Chooser<'a> {
     kernel: &'a Kernel,
     layouts: &'a BTreeMap<String, Layout>,
     facts: &'a Facts,
+    /// Rows of the tree around a nest that are jammed.
+    together: usize,
     steps: Vec<Step>,
 }
 
 impl Chooser<'_> {
     /// `outermost`: whether no loop stands around the nest.
-    fn nest(&mut self, nest: &Nest, outermost: bool) {
-        let Some(reduction) = nest.reduction(self.kernel) else { return self.elementwise(nest) };
-        let together = nest.spatial.iter().all(|&axis| self.may_run_together(nest, axis));
-        let choose = || Tile::choose(self.program, self.kernel, nest, &reduction, self.layouts, self.facts);
-        match together.then(choose).flatten() {
-            Some(tile) => self.tile(nest, &reduction, &tile, outermost),
-            None => self.unroll_short(&reduction.axes),
+    fn nest(&mut self, body: &[Stmt], outermost: bool) {
+        let nest = Nest::of(self.kernel, body);
+        if nest.is_elementwise() {
+            return self.elementwise(&nest);
+        }
+        if let Some(reduction) = nest.reduction(self.kernel) {
+            let together = nest.spatial.iter().all(|&axis| self.may_run_together(&nest, axis));
+            let choose = || Tile::choose(self.program, self.kernel, &nest, &reduction, self.layouts, self.facts);
+            return match together.then(choose).flatten() {
+                Some(tile) => self.tile(&nest, &reduction, &tile, outermost),
+                None => self.unroll_short(&reduction.axes),
+            };
+        }
+        // A tree: each nest in it by itself.
+        if let Some(rows) = self.rows_together(&nest) {
+            self.together = rows.count;
+            self.jam(&rows, &[]);
+        }
+        for stmt in nest.body {
+            match stmt {
+                Stmt::Loop { axis, .. } if self.kernel.axes[*axis].kind == AxisKind::Sequential => {}
+                Stmt::Loop { .. } => self.nest(std::slice::from_ref(stmt), false),
+                _ => {}
+            }
         }
     }
 
@@ -426,8 +447,8 @@ impl Chooser<'_> {
             return;
         }
         let lanes = *lane_counts.iter().find(|&&lanes| lanes <= extent).expect("the narrowest fits");
-        let block =
-            (lanes * if expression_count(self.kernel, nest.body.iter()) > LONG { 1 } else { 2 }).min(extent / lanes * lanes);
+        let block = (lanes * if self.together > 1 || expression_count(self.kernel, nest.body.iter()) > LONG { 1 } else { 2 })
+            .min(extent / lanes * lanes);
         self.split(&name, block);
         self.vectors(&format!("{name}.i"), block, &lane_counts);
         if extent % block > 0 {
@@ -491,7 +512,7 @@ impl Chooser<'_> {
                 // The axis in lanes is the innermost.
                 self.move_inside(&name, &self.name(last));
                 tile.rows.iter().for_each(|rows| self.jam(rows, &[]));
-                let rows: usize = tile.rows.iter().map(|rows| rows.count).product();
+                let rows = tile.rows.iter().map(|rows| rows.count).product::<usize>() * self.together;
                 self.sum_in_lanes(&name, self.extent(vector), tile.columns, rows);
             }
         }
@@ -529,10 +550,12 @@ impl Chooser<'_> {
             };
             operands.iter().filter(moves).map(|access| self.program.buffers[access.buffer].ty.size_bytes()).sum()
         };
-        // All operands of windows go along: of each line of a large map, vectors narrower than that would use a part only.
-        let parts_of_lines =
-            bytes(false) == 0 && bytes(true) > self.facts.l2_bytes && (self.facts.vector_bytes as usize) < self.facts.line_bytes;
-        let rows_come_once = parts_of_lines || bytes(false) > self.facts.l2_bytes && bytes(true) <= self.facts.l2_bytes / 2;
+        // All operands of windows go along: without weights there is nothing that should stay; of each line of a large map, vectors
+        // narrower than that would use a part only.
+        let constant = operands.iter().any(|access| is_constant(self.program, access.buffer));
+        let parts_of_lines = bytes(true) > self.facts.l2_bytes && (self.facts.vector_bytes as usize) < self.facts.line_bytes;
+        let streams = bytes(false) == 0 && (!constant || parts_of_lines);
+        let rows_come_once = streams || bytes(false) > self.facts.l2_bytes && bytes(true) <= self.facts.l2_bytes / 2;
         let last = nest.spatial.iter().rev().copied().find(|&axis| axis != vector);
         match last {
             Some(_) if rows_come_once && nest.spatial.last() == Some(&vector) => {}
