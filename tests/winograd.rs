@@ -106,7 +106,7 @@ impl Case {
         let decisions = decisions.unwrap_or_else(|error| panic!("{error}\n{}", self.text));
         let compilation = build(&Options { decisions: vec![decisions], ..options });
         let kernels = compilation.linked().model.kernels();
-        assert_eq!(kernels.filter_map(|kernel| kernel.winograd).collect::<Vec<_>>(), [self.outputs]);
+        assert_eq!(kernels.filter_map(|(_, kernel)| kernel.winograd).collect::<Vec<_>>(), [self.outputs]);
         compilation
     }
 
