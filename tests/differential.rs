@@ -9,7 +9,7 @@ use mcc::decide::nest::lane_counts;
 use mcc::decide::{layout, order, schedule};
 use mcc::decisions::{Decisions, Fusion, KernelDecision, Step};
 use mcc::driver::{Compilation, Options, Silent, Stage, compile_graph};
-use mcc::graph::{BinaryFn, Builder, Conv, Graph, ReduceFn, Window, interp};
+use mcc::graph::{BinaryFn, Builder, Conv, Graph, Op, ReduceFn, Window, interp};
 use mcc::loops::{self, Kernel, Stmt};
 use mcc::realize;
 use mcc::tools::exec::Executable;
@@ -64,7 +64,7 @@ fn random_decisions(compilation: &Compilation, random: &mut Random) -> Decisions
 /// Splits, moves and marks that keep the meaning: each is tried, and kept unless it is refused.
 fn random_schedule(kernel: &Kernel, lane_counts: &[usize], program: &loops::Program, random: &mut Random) -> Vec<Step> {
     let mut steps = Vec::new();
-    let mut scheduled = kernel.clone();
+    let (mut scheduled, mut buffers) = (kernel.clone(), program.buffers.clone());
     for _ in 0..random.below(6) {
         let names: Vec<String> = scheduled.axes.values().map(|axis| axis.name.clone()).collect();
         if names.is_empty() {
@@ -81,9 +81,9 @@ fn random_schedule(kernel: &Kernel, lane_counts: &[usize], program: &loops::Prog
             3 if lane_counts.contains(&found.extent) => Step::Vectorize { axis },
             _ => continue,
         };
-        let mut tried = scheduled.clone();
-        if realize::schedule::apply(&mut tried, &program.buffers, std::slice::from_ref(&step)).is_ok() {
-            scheduled = tried;
+        let (mut tried, mut grown) = (scheduled.clone(), buffers.clone());
+        if realize::schedule::apply(&mut tried, &mut grown, std::slice::from_ref(&step)).is_ok() {
+            (scheduled, buffers) = (tried, grown);
             steps.push(step);
         }
     }
@@ -165,7 +165,7 @@ fn packed_elements_outside_stand_for_another_value() {
         let builder = Builder::new("packed");
         let x = builder.input("x", TensorType::new(dtype, [1, 2, 8, 7]));
         let window = Window { kernel: vec![2, 2], strides: vec![3, 3], dilations: vec![1, 1], pads: vec![(1, 0), (1, 0)] };
-        builder.output("y", x.cast(DType::F32).window(ReduceFn::Max, window));
+        builder.output("y", x.cast(DType::F32).window(ReduceFn::MaxNumber, window));
         let random = RandomGraph { graph: builder.finish(), exact: vec![true] };
         let inputs = random_inputs(&random.graph, 7);
         let want = interp::run(&random.graph, &inputs).expect("inputs of the graph");
@@ -190,6 +190,82 @@ fn reductions_of_different_widths_in_one_kernel() {
     let want = interp::run(&random.graph, &inputs).expect("inputs of the graph");
     let built = Built { random, inputs, want };
     Level::here().into_iter().for_each(|level| every_level_agrees(&built, 0, level));
+}
+
+/// As the softmax and a normalization have them, of every length up to some vectors and a rest, more and fewer of them than run together.
+#[test]
+fn rows_of_every_length_that_are_summed_and_scaled() {
+    for length in 1..=40 {
+        let builder = Builder::new("rows");
+        let x = builder.input("x", TensorType::new(DType::F32, [2, length % 6 + 1, length]));
+        let exp = (x - x.reduce_keep(ReduceFn::MaxNumber, &[2])).exp();
+        builder.output("softmax", exp * (1.0 / exp.reduce_keep(ReduceFn::Sum, &[2])));
+        let part = 1.0 / length as f64;
+        let centred = x - x.reduce_keep(ReduceFn::Sum, &[2]) * part;
+        let variance = (centred * centred).reduce_keep(ReduceFn::Sum, &[2]) * part;
+        builder.output("normalized", centred * (1.0 / (variance + 1.0).sqrt()));
+        builder.check().expect("a graph");
+        let random = RandomGraph { graph: builder.finish(), exact: vec![false, false] };
+        let inputs = random_inputs(&random.graph, length as u64);
+        let want = interp::run(&random.graph, &inputs).expect("inputs of the graph");
+        let built = Built { random, inputs, want };
+        Level::here().into_iter().for_each(|level| every_level_agrees(&built, 0, level));
+    }
+}
+
+/// The greatest number of a window, whatever NaN is in it, and its place; of a window without a number, -∞ and the first place.
+#[test]
+fn windows_leave_out_what_is_not_a_number() {
+    let (height, width) = (9, 11);
+    for (kernel, stride, dilation, pad) in [(2, 1, 1, 0), (3, 2, 1, 1), (5, 1, 1, 2), (3, 1, 2, 2)] {
+        let builder = Builder::new("windows");
+        let x = builder.input("x", TensorType::new(DType::F32, [1, 2, height, width]));
+        let window =
+            Window { kernel: vec![kernel; 2], strides: vec![stride; 2], dilations: vec![dilation; 2], pads: vec![(pad, pad); 2] };
+        builder.output("y", x.window(ReduceFn::MaxNumber, window.clone()));
+        builder.output("places", builder.add(Op::WindowArgMax(window), &[x]));
+        builder.check().expect("a graph");
+        let random = RandomGraph { graph: builder.finish(), exact: vec![true, true] };
+        let mut numbers = Random::new(kernel as u64);
+        let infinite = f64::NEG_INFINITY;
+        let draw = |at: usize, numbers: &mut Random| match numbers.below(10) {
+            0..4 => f64::NAN,
+            4 => infinite,
+            // One image begins with windows of NaN alone.
+            _ if at < 5 * width => f64::NAN,
+            _ => numbers.below(9) as f64 - 4.0,
+        };
+        let x: Vec<f64> = (0..2 * height * width).map(|at| draw(at, &mut numbers)).collect();
+        let along = |extent: usize| (extent + 2 * pad - dilation * (kernel - 1) - 1) / stride + 1;
+        let (mut values, mut places) = (Vec::new(), Vec::new());
+        for (image, row, column) in
+            (0..2).flat_map(|i| (0..along(height)).flat_map(move |r| (0..along(width)).map(move |c| (i, r, c))))
+        {
+            let cells =
+                (0..kernel).flat_map(|r| (0..kernel).map(move |c| (row * stride + r * dilation, column * stride + c * dilation)));
+            let inside = cells.filter(|&(r, c)| (pad..pad + height).contains(&r) && (pad..pad + width).contains(&c));
+            let mut best = (infinite, None);
+            for place in inside.map(|(r, c)| (r - pad) * width + c - pad) {
+                let number = x[image * height * width + place];
+                let nothing_before = best.1.is_none_or(|place: usize| x[image * height * width + place].is_nan());
+                if number > best.0 || best.1.is_none() || nothing_before && !number.is_nan() {
+                    best = (number.max(infinite), Some(place));
+                }
+            }
+            values.push(best.0 as f32);
+            places.push(best.1.expect("a window has a cell") as i64);
+        }
+        let shape = [1, 2, along(height), along(width)];
+        let inputs = vec![Tensor::from_elements([1, 2, height, width], &x.iter().map(|&x| x as f32).collect::<Vec<_>>())];
+        let want = interp::run(&random.graph, &inputs).expect("inputs of the graph");
+        assert_eq!(
+            want,
+            [Tensor::from_elements(shape, &values), Tensor::from_elements(shape, &places)],
+            "{kernel} {stride} {dilation}"
+        );
+        let built = Built { random, inputs, want };
+        Level::here().into_iter().for_each(|level| every_level_agrees(&built, 0, level));
+    }
 }
 
 /// A convolution with padding of all kinds: uneven, wider than the kernel, of maps one element wide, strided, dilated, grouped, of weights
@@ -355,7 +431,7 @@ fn linked_programs_compute_the_same_with_aligned_accesses_only() {
 #[test]
 fn reductions_of_one_repeated_value_compute_the_same() {
     let levels = Level::here();
-    for (at, kind) in [ReduceFn::Sum, ReduceFn::Prod, ReduceFn::Max, ReduceFn::Min].into_iter().enumerate() {
+    for (at, kind) in [ReduceFn::Sum, ReduceFn::Prod, ReduceFn::Max, ReduceFn::Min, ReduceFn::MaxNumber].into_iter().enumerate() {
         let builder = Builder::new("repeated");
         let wire = builder.scalar(DType::F32, -1.0).broadcast([(1 << 20) + 1]).reduce(kind, &[0]);
         builder.output("y", wire);

@@ -73,34 +73,18 @@ pub struct KernelDecision {
 pub enum Step {
     /// Into rounds of `factor`. Where the extent is not a multiple, the rest becomes loops of its own after the others, with `x.t`
     /// (of the rest's extent) in place of `x.o` and `x.i`.
-    Split {
-        axis: String,
-        factor: usize,
-    },
+    Split { axis: String, factor: usize },
     /// Moves the loop over `axis`, which must be nested perfectly, to just inside that over `inside`, or outermost.
-    Move {
-        axis: String,
-        inside: Option<String>,
-    },
+    Move { axis: String, inside: Option<String> },
     /// The first and the last so many rounds of `x` become loops of their own, `x.b` and `x.e`, before and after the rest, `x.m`: what
     /// lies outside of a buffer at the ends is inside of it between them.
-    Peel {
-        axis: String,
-        first: usize,
-        last: usize,
-    },
+    Peel { axis: String, first: usize, last: usize },
     /// The loop over `inner`, which is all that the loop over `outer` does, and that become one, over `outer.inner`.
-    Merge {
-        outer: String,
-        inner: String,
-    },
-    Unroll {
-        axis: String,
-    },
+    Merge { outer: String, inner: String },
+    /// All rounds do a statement before any does the next. What they share in a local buffer, each gets for itself.
+    Unroll { axis: String },
     /// The axis becomes vector lanes; its extent is a lane count of the target.
-    Vectorize {
-        axis: String,
-    },
+    Vectorize { axis: String },
 }
 
 impl Decisions {

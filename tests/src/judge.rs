@@ -152,7 +152,7 @@ fn greater(a: &Tensor, b: &Tensor, ty: &TensorType) -> Tensor {
 fn picks_extreme(op: &Op) -> bool {
     match op {
         Op::Reduce { kind, .. } | Op::Window { kind, .. } | Op::Scan { kind, .. } => {
-            matches!(kind, ReduceFn::Max | ReduceFn::Min)
+            matches!(kind, ReduceFn::Max | ReduceFn::Min | ReduceFn::MaxNumber)
         }
         _ => false,
     }
@@ -208,7 +208,9 @@ fn reduced(op: &Op, kind: ReduceFn, m: &Tensor, wide: &TensorType) -> Option<Ten
             map(&product, |number| terms as f64 * number)
         }
         // Of no terms: nothing.
-        ReduceFn::Max | ReduceFn::Min => map(&interp::eval(&with(ReduceFn::Max), &[m], wide), |number| number.max(0.0)),
+        ReduceFn::Max | ReduceFn::Min | ReduceFn::MaxNumber => {
+            map(&interp::eval(&with(ReduceFn::Max), &[m], wide), |number| number.max(0.0))
+        }
     })
 }
 

@@ -137,7 +137,7 @@ const BINARY: [BinaryFn; 17] = [
 ];
 const SMOOTH_BINARY: usize = 5;
 
-const REDUCE: [ReduceFn; 4] = [ReduceFn::Sum, ReduceFn::Prod, ReduceFn::Max, ReduceFn::Min];
+const REDUCE: [ReduceFn; 5] = [ReduceFn::Sum, ReduceFn::Prod, ReduceFn::Max, ReduceFn::Min, ReduceFn::MaxNumber];
 
 impl<'b> Generator<'b, '_> {
     fn step(&mut self) {
@@ -404,11 +404,13 @@ impl<'b> Generator<'b, '_> {
 
     fn window(&mut self, x: Made<'b>) -> Step<'b> {
         let rank = 1 + self.random.below(3);
+        // Some cover most of what there is.
+        let (least, stride, dilation, pad) = if self.random.chance(0.2) { (3, 1, 1, 4) } else { (1, 3, 2, 2) };
         let window = Window {
-            kernel: (0..rank).map(|_| 1 + self.random.below(3)).collect(),
-            strides: (0..rank).map(|_| 1 + self.random.below(3)).collect(),
-            dilations: (0..rank).map(|_| 1 + self.random.below(2)).collect(),
-            pads: (0..rank).map(|_| (self.random.below(2), self.random.below(2))).collect(),
+            kernel: (0..rank).map(|_| least + self.random.below(3)).collect(),
+            strides: (0..rank).map(|_| 1 + self.random.below(stride)).collect(),
+            dilations: (0..rank).map(|_| 1 + self.random.below(dilation)).collect(),
+            pads: (0..rank).map(|_| (self.random.below(pad), self.random.below(pad))).collect(),
         };
         if x.exact && self.random.chance(0.3) {
             return Some((Op::WindowArgMax(window), vec![x.wire]));

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use mcc_kernel::{Cond, Lane, Op, OpKind, Type, VReg};
 use mcc_support::{DType, bug};
 
+use super::reduce::identity_bits;
 use super::{Binding, Codegen, Deps, Key, Lanes};
 use crate::loops::{AxisId, Binary, BufferId, Expr, ExprId, Unary, VarId};
 
@@ -315,11 +316,26 @@ impl Codegen<'_> {
         self.b.inst_at(level, ty, op, &[a, b])
     }
 
+    /// The bits of a constant, and of a load that is outside of its buffer in all rounds.
+    fn known(&self, expr: ExprId) -> Option<u64> {
+        match *self.kernel.exprs.get(expr) {
+            Expr::Const(_, bits) => Some(bits),
+            Expr::Load { buffer, ref index, otherwise: Some(otherwise), .. } if self.is_outside(buffer, index) => {
+                self.known(otherwise)
+            }
+            _ => None,
+        }
+    }
+
     fn binary(&mut self, op: Binary, a: ExprId, b: ExprId, level: usize, vector: bool) -> VReg {
         let dtype = self.kernel.exprs.dtype(a);
         match op {
             Binary::DivFloor | Binary::Mod => return self.floored(op, a, b, level),
             Binary::Shl | Binary::Shr => return self.shift(op, a, b, level, vector),
+            // The second operand is the result where neither is beyond the other.
+            Binary::Min | Binary::Max if self.known(a).is_some_and(|bits| identity_bits(op, dtype) == Some(bits)) => {
+                return self.operand(b, vector);
+            }
             _ => {}
         }
         let (a, b) = (self.operand(a, vector), self.operand(b, vector));

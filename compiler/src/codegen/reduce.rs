@@ -193,9 +193,9 @@ impl Codegen<'_> {
         bug!("{}: the update of {} has no identity", self.kernel.name, accumulator.var)
     }
 
-    /// The update applied to the parts of all rounds, to half of the lanes with the other half while vectors have so few, and then to
-    /// the whole and what is left.
-    fn combine(&mut self, accumulator: &Accumulator, mut whole: VReg, parts: &[VReg], mut lanes: Lanes) -> VReg {
+    /// The update applied to the parts of all rounds, to half of the lanes with the other half while vectors have so few, and then to what
+    /// is left and the whole.
+    fn combine(&mut self, accumulator: &Accumulator, whole: VReg, parts: &[VReg], mut lanes: Lanes) -> VReg {
         let term = self.term(accumulator);
         let mut parts = parts.to_vec();
         self.vector = Some(lanes);
@@ -214,11 +214,12 @@ impl Codegen<'_> {
             parts = self.updated(accumulator, term, low, high);
             self.vector = None;
         }
-        for lane in 0..lanes.count {
-            let part = self.b.extract(parts, lane);
-            whole = self.updated(accumulator, term, whole, part);
+        // Neighbours first, so that few wait for each other.
+        let mut parts: Vec<VReg> = (0..lanes.count).map(|lane| self.b.extract(parts, lane)).collect();
+        while parts.len() > 1 {
+            parts = parts.chunks(2).map(|pair| self.updated(accumulator, term, pair[0], pair[1])).collect();
         }
-        whole
+        self.updated(accumulator, term, whole, parts[0])
     }
 
     /// The update of an accumulator that is `left` by a term that is `right`; of all lanes where a vector axis is open.
@@ -248,7 +249,8 @@ fn count_sets(stmts: &[Stmt]) -> usize {
     count
 }
 
-fn identity_bits(op: Binary, dtype: DType) -> Option<u64> {
+/// The bits of what changes no other operand.
+pub(super) fn identity_bits(op: Binary, dtype: DType) -> Option<u64> {
     let float = |f32: f32, f64: f64| match dtype {
         DType::F32 => Some(u64::from(f32.to_bits())),
         DType::F64 => Some(f64.to_bits()),

@@ -1,5 +1,7 @@
 //! How each kernel runs: which axis becomes lanes, and which rounds share registers. Reads from top to bottom.
 
+mod rows;
+
 use std::collections::BTreeMap;
 
 use mcc_kernel::Facts;
@@ -26,7 +28,7 @@ const LONG: usize = 40;
 
 /// The steps for one kernel of a fused program.
 pub fn choose(program: &Program, kernel: &Kernel, layouts: &BTreeMap<String, Layout>, facts: &Facts) -> Vec<Step> {
-    let mut chooser = Chooser { program, kernel, layouts, facts, steps: Vec::new() };
+    let mut chooser = Chooser { program, kernel, layouts, facts, together: 1, steps: Vec::new() };
     chooser.nest(&kernel.body, true);
     chooser.steps
 }
@@ -330,6 +332,8 @@ struct Chooser<'a> {
     kernel: &'a Kernel,
     layouts: &'a BTreeMap<String, Layout>,
     facts: &'a Facts,
+    /// Rows of the tree around a nest that are jammed.
+    together: usize,
     steps: Vec<Step>,
 }
 
@@ -349,6 +353,10 @@ impl Chooser<'_> {
             };
         }
         // A tree: each nest in it by itself.
+        if let Some(rows) = self.rows_together(&nest) {
+            self.together = rows.count;
+            self.jam(&rows, &[]);
+        }
         for stmt in nest.body {
             match stmt {
                 Stmt::Loop { axis, .. } if self.kernel.axes[*axis].kind == AxisKind::Sequential => {}
@@ -439,8 +447,8 @@ impl Chooser<'_> {
             return;
         }
         let lanes = *lane_counts.iter().find(|&&lanes| lanes <= extent).expect("the narrowest fits");
-        let block =
-            (lanes * if expression_count(self.kernel, nest.body.iter()) > LONG { 1 } else { 2 }).min(extent / lanes * lanes);
+        let block = (lanes * if self.together > 1 || expression_count(self.kernel, nest.body.iter()) > LONG { 1 } else { 2 })
+            .min(extent / lanes * lanes);
         self.split(&name, block);
         self.vectors(&format!("{name}.i"), block, &lane_counts);
         if extent % block > 0 {
@@ -504,7 +512,7 @@ impl Chooser<'_> {
                 // The axis in lanes is the innermost.
                 self.move_inside(&name, &self.name(last));
                 tile.rows.iter().for_each(|rows| self.jam(rows, &[]));
-                let rows: usize = tile.rows.iter().map(|rows| rows.count).product();
+                let rows = tile.rows.iter().map(|rows| rows.count).product::<usize>() * self.together;
                 self.sum_in_lanes(&name, self.extent(vector), tile.columns, rows);
             }
         }
@@ -542,11 +550,13 @@ impl Chooser<'_> {
             };
             operands.iter().filter(moves).map(|access| self.program.buffers[access.buffer].ty.size_bytes()).sum()
         };
-        // All operands of windows go along. A pass over a map that fits no cache should use whole lines, or best all of them.
+        // All operands of windows go along: without weights there is nothing that should stay. A pass over a map that fits no cache should
+        // use whole lines, or best all of them.
+        let constant = operands.iter().any(|access| is_constant(self.program, access.buffer));
         let column_bytes = columns * operands.iter().map(|access| self.element_bytes(access)).max().unwrap_or(1);
         let fits = if column_bytes < self.facts.line_bytes { self.facts.l2_bytes } else { 4 * self.facts.l2_bytes };
-        let parts_of_lines = bytes(false) == 0 && bytes(true) > fits;
-        let rows_come_once = parts_of_lines || bytes(false) > self.facts.l2_bytes && bytes(true) <= self.facts.l2_bytes / 2;
+        let streams = bytes(false) == 0 && (!constant || bytes(true) > fits);
+        let rows_come_once = streams || bytes(false) > self.facts.l2_bytes && bytes(true) <= self.facts.l2_bytes / 2;
         let last = nest.spatial.iter().rev().copied().find(|&axis| axis != vector);
         match last {
             Some(_) if rows_come_once && nest.spatial.last() == Some(&vector) => {}

@@ -383,13 +383,13 @@ fn identity(kind: ReduceFn, dtype: DType) -> Number {
     match (kind, dtype.is_float()) {
         (ReduceFn::Sum, true) => Number::Float(0.0),
         (ReduceFn::Prod, true) => Number::Float(1.0),
-        (ReduceFn::Max, true) => Number::Float(f64::NEG_INFINITY),
+        (ReduceFn::Max | ReduceFn::MaxNumber, true) => Number::Float(f64::NEG_INFINITY),
         (ReduceFn::Min, true) => Number::Float(f64::INFINITY),
         (ReduceFn::Sum, false) => Number::Int(0),
         (ReduceFn::Prod, false) => Number::Int(1),
         // The operand's type is refused later where it has no numbers.
         (_, false) if !dtype.is_integer() => Number::Int(0),
-        (ReduceFn::Max, false) => integer(dtype.integer_range().0),
+        (ReduceFn::Max | ReduceFn::MaxNumber, false) => integer(dtype.integer_range().0),
         (ReduceFn::Min, false) => integer(dtype.integer_range().1),
     }
 }

@@ -344,7 +344,7 @@ fn reduce_name(kind: ReduceFn) -> &'static str {
     match kind {
         ReduceFn::Sum => "the sum",
         ReduceFn::Prod => "the product",
-        ReduceFn::Max => "the maximum",
+        ReduceFn::Max | ReduceFn::MaxNumber => "the maximum",
         ReduceFn::Min => "the minimum",
     }
 }

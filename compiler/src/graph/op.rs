@@ -29,14 +29,15 @@ pub enum Op {
     Conv(Conv),
 
     // --- reductions ---
-    /// Over `axes` (sorted, distinct), which disappear from the shape. With no element: the identity (for Max and Min of floats
+    /// Over `axes` (sorted, distinct), which disappear from the shape. With no element: the identity (for extremes of floats
     /// the infinities, of integers the extreme values).
     Reduce { kind: ReduceFn, axes: Vec<usize> },
     /// The index (i64) of the extreme along `axis`, which disappears: the first of equals, or the last. NaN counts as extreme.
     ArgReduce { max: bool, axis: usize, last: bool },
     /// Reduction over a sliding window of the trailing `kernel.len()` axes; cells outside the input are left out.
     Window { kind: ReduceFn, window: Window },
-    /// The flat index (i64, over the window's axes of one image, row-major) of the first maximum of each window.
+    /// The flat index (i64, over the window's axes of one image, row-major) of the greatest number in each window, the first of equals;
+    /// of the first cell where all are NaN.
     WindowArgMax(Window),
     /// Running reduction along an axis. `exclusive`: without the element itself, starting at the identity.
     Scan { kind: ReduceFn, axis: usize, exclusive: bool, reverse: bool },
@@ -212,6 +213,8 @@ pub enum ReduceFn {
     /// NaN where an element is NaN.
     Max,
     Min,
+    /// The greatest number: NaN is left out, as if it were not there.
+    MaxNumber,
 }
 
 /// Labels of the axes of both operands and of the result: `lhs "bmk"`, `rhs "bkn"`, `out "bmn"` is a batched matrix product.

@@ -322,7 +322,7 @@ impl Builder {
                 let total = rest.iter().fold(first.clone(), |a, b| match kind {
                     ReduceFn::Sum => &a + b,
                     ReduceFn::Prod => &a * b,
-                    ReduceFn::Max => self.larger(&a, b),
+                    ReduceFn::Max | ReduceFn::MaxNumber => self.larger(&a, b),
                     ReduceFn::Min => self.smaller(&a, b),
                 });
                 self.exact(operands[0].dtype(), vec![total])

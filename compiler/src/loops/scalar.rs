@@ -88,29 +88,30 @@ pub fn accumulator(dtype: DType) -> DType {
 pub fn identity(exprs: &mut Exprs, kind: ReduceFn, dtype: DType) -> ExprId {
     let float = |value: f64| if dtype == DType::F32 { u64::from((value as f32).to_bits()) } else { value.to_bits() };
     let bits = match (kind, dtype) {
-        (ReduceFn::Max | ReduceFn::Sum, DType::Bool) => 0,
+        (ReduceFn::Max | ReduceFn::MaxNumber | ReduceFn::Sum, DType::Bool) => 0,
         (ReduceFn::Min | ReduceFn::Prod, DType::Bool) => 1,
         (ReduceFn::Sum, _) => 0,
         (ReduceFn::Prod, DType::F32 | DType::F64) => float(1.0),
         (ReduceFn::Prod, _) => 1,
-        (ReduceFn::Max, DType::F32 | DType::F64) => float(f64::NEG_INFINITY),
+        (ReduceFn::Max | ReduceFn::MaxNumber, DType::F32 | DType::F64) => float(f64::NEG_INFINITY),
         (ReduceFn::Min, DType::F32 | DType::F64) => float(f64::INFINITY),
-        (ReduceFn::Max, _) => dtype.integer_range().0 as u64 & primitive::mask(dtype),
+        (ReduceFn::Max | ReduceFn::MaxNumber, _) => dtype.integer_range().0 as u64 & primitive::mask(dtype),
         (ReduceFn::Min, _) => dtype.integer_range().1 as u64 & primitive::mask(dtype),
     };
     exprs.add(Expr::Const(dtype, bits))
 }
 
-/// One step of a reduction; [`as_combine`] knows it again. The maximum of floats is `isnan(term) ? term : max(term, acc)`.
+/// One step of a reduction; [`as_combine`] knows it again. The maximum of floats is `isnan(term) ? term : max(term, acc)`, the
+/// greatest number `max(term, acc)`: the primitive gives its second operand where the first is NaN.
 pub fn combine(exprs: &mut Exprs, kind: ReduceFn, acc: ExprId, term: ExprId) -> ExprId {
     formula(exprs, [acc, term], |[acc, term]| match (kind, acc.dtype()) {
-        (ReduceFn::Sum | ReduceFn::Max, DType::Bool) => acc.or(term),
+        (ReduceFn::Sum | ReduceFn::Max | ReduceFn::MaxNumber, DType::Bool) => acc.or(term),
         (ReduceFn::Prod | ReduceFn::Min, DType::Bool) => acc.and(term),
         (ReduceFn::Sum, _) => acc + term,
         (ReduceFn::Prod, _) => acc * term,
         (ReduceFn::Max, dtype) if dtype.is_float() => term.is_nan().then(term, term.max(acc)),
         (ReduceFn::Min, dtype) if dtype.is_float() => term.is_nan().then(term, term.min(acc)),
-        (ReduceFn::Max, _) => term.max(acc),
+        (ReduceFn::Max | ReduceFn::MaxNumber, _) => term.max(acc),
         (ReduceFn::Min, _) => term.min(acc),
     })
 }

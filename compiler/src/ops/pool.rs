@@ -137,7 +137,7 @@ fn cell_counts<'b>(x: Wire<'b>, pools: &[Pool], include_pad: bool) -> Wire<'b> {
     x.builder().constant(Tensor::from_elements(shape, &counts)).cast(x.dtype())
 }
 
-/// Input 1 of the result is the place of each maximum, counted over the whole input.
+/// NaN counts as less than all numbers. The second result is the place of each maximum, counted over the whole input.
 pub static MAX_POOL: OpDef = OpDef {
     domain: "",
     name: "MaxPool",
@@ -147,7 +147,7 @@ pub static MAX_POOL: OpDef = OpDef {
         let x = node.input(0)?;
         let window = window(&pools(node, x, node.version() >= 10, node.version() >= 10)?);
         let column_major = node.version() >= 8 && node.attributes().flag("storage_order", false)?;
-        let y = x.window(ReduceFn::Max, window.clone());
+        let y = x.window(ReduceFn::MaxNumber, window.clone());
         if !node.wants_output(1) {
             return Ok(vec![y]);
         }

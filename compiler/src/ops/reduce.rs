@@ -88,7 +88,7 @@ reduction!(REDUCE_LOG_SUM, "ReduceLogSum", [1, 11, 13, 18], 18, |x, over| widene
 reduction!(
 /// The maximum is taken out of the exponentials, so that none overflows; an infinite one would leave `∞ − ∞`.
 REDUCE_LOG_SUM_EXP, "ReduceLogSumExp", [1, 11, 13, 18], 18, |x, over| widened(x, |x| {
-    let max = x.reduce_keep(ReduceFn::Max, &over.axes);
+    let max = x.reduce_keep(ReduceFn::MaxNumber, &over.axes);
     let max = max.unary(UnaryFn::IsInf).select(max.like(0.0), max);
     let sum = over.sum((x - max).exp());
     sum.log() + max.reshape(sum.shape())

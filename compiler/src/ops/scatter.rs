@@ -93,7 +93,7 @@ fn combine<'b>(kind: ReduceFn, a: Wire<'b>, b: Wire<'b>) -> Wire<'b> {
     match kind {
         ReduceFn::Sum => a + b,
         ReduceFn::Prod => a * b,
-        ReduceFn::Max => a.max(b),
+        ReduceFn::Max | ReduceFn::MaxNumber => a.max(b),
         ReduceFn::Min => a.min(b),
     }
 }
@@ -158,7 +158,7 @@ fn scatter_unknown<'b>(
             let identity = match kind {
                 ReduceFn::Sum => data.like(0.0),
                 ReduceFn::Prod => data.like(1.0),
-                ReduceFn::Max | ReduceFn::Min => data.insert_axis(axis + 1),
+                ReduceFn::Max | ReduceFn::Min | ReduceFn::MaxNumber => data.insert_axis(axis + 1),
             };
             let updates = take.widen(meant).select(take.updates.insert_axis(axis), identity).reduce(kind, &[axis + 1]);
             combine(kind, data, updates)

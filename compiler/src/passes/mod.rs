@@ -9,6 +9,7 @@ mod expand_batch_norm;
 mod fold_batch_norm;
 mod fold_constants;
 mod separate_padding;
+mod separate_windows;
 mod simplify_identities;
 mod simplify_movement;
 mod sink_constants;
@@ -55,6 +56,7 @@ pub static DEPLOYMENT: &[&Pass] = &[
     &fold_batch_norm::PASS,
     &expand_batch_norm::PASS,
     &separate_padding::PASS,
+    &separate_windows::PASS,
     &fold_constants::PASS,
     &simplify_identities::PASS,
     &simplify_movement::PASS,

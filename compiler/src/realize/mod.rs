@@ -42,7 +42,7 @@ fn realize_with(program: &Program, decisions: &Decisions, keep: bool, weights: &
     let mut program = ordered(fuse::fuse(program, &decisions.fusions)?, &decisions.order)?;
     for kernel in &mut program.kernels {
         if let Some(decision) = decisions.kernels.get(&kernel.name) {
-            schedule::apply(kernel, &program.buffers, &decision.schedule)?;
+            schedule::apply(kernel, &mut program.buffers, &decision.schedule)?;
         }
         border::apply(kernel, &program.buffers);
     }

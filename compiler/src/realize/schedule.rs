@@ -1,6 +1,8 @@
 //! Carries out the schedule of a kernel: splits, moves and marks loops. Results stay as they were; a step that would change them,
 //! or that names what is not there, is refused.
 
+mod local;
+
 use std::collections::HashMap;
 
 use mcc_support::{EntityMap, Result, bail, ensure};
@@ -8,8 +10,8 @@ use mcc_support::{EntityMap, Result, bail, ensure};
 use crate::decisions::Step;
 use crate::loops::{Axis, AxisId, AxisKind, AxisMode, Binary, Buffer, BufferId, Expr, ExprId, Exprs, Kernel, Role, Stmt};
 
-/// Applies `steps` in order to a kernel over these buffers.
-pub fn apply(kernel: &mut Kernel, buffers: &EntityMap<BufferId, Buffer>, steps: &[Step]) -> Result<()> {
+/// Applies `steps` in order to a kernel over these buffers, of which local ones may grow.
+pub fn apply(kernel: &mut Kernel, buffers: &mut EntityMap<BufferId, Buffer>, steps: &[Step]) -> Result<()> {
     for step in steps {
         let result = match step {
             Step::Split { axis, factor } => split(kernel, axis, *factor),
@@ -36,10 +38,13 @@ fn find(kernel: &Kernel, name: &str) -> Result<AxisId> {
     found.ok_or_else(|| mcc_support::Error::new(format!("kernel {} has no axis {name}", kernel.name)))
 }
 
-fn mark(kernel: &mut Kernel, buffers: &EntityMap<BufferId, Buffer>, name: &str, mode: AxisMode) -> Result<()> {
+fn mark(kernel: &mut Kernel, buffers: &mut EntityMap<BufferId, Buffer>, name: &str, mode: AxisMode) -> Result<()> {
     let axis = find(kernel, name)?;
     let Axis { kind, extent, .. } = kernel.axes[axis];
     ensure!(mode != AxisMode::Vector || kind != AxisKind::Sequential, "axis {name} is sequential and cannot run in lanes");
+    if extent > 1 && mode == AxisMode::Unroll && kind == AxisKind::Spatial {
+        local::divide(kernel, buffers, axis)?;
+    }
     if extent > 1 && (mode == AxisMode::Vector || kind == AxisKind::Spatial) {
         let mut result = Ok(());
         let mut inside = |stmt: &Stmt| {
@@ -372,7 +377,7 @@ mod tests {
 
     fn check(steps: &[Step], expected: &str) {
         let mut kernel = sample();
-        apply(&mut kernel, &buffers(Role::Output(0)), steps).unwrap();
+        apply(&mut kernel, &mut buffers(Role::Output(0)), steps).unwrap();
         assert_eq!(shape(&kernel, &kernel.body), expected);
     }
 
@@ -404,7 +409,7 @@ mod tests {
         // Element 13 of rows of 5 is at 2, 3; the second round after one that was taken off is the third.
         let index = |steps: &[Step], axis: &str, round: i64| {
             let mut kernel = sample();
-            apply(&mut kernel, &buffers(Role::Output(0)), steps).unwrap();
+            apply(&mut kernel, &mut buffers(Role::Output(0)), steps).unwrap();
             let mut found = Vec::new();
             let mut visit = |stmt: &Stmt| {
                 if let Stmt::Loop { axis: id, body } = stmt
@@ -431,7 +436,7 @@ mod tests {
             (vec![merge("x", "k")], "of different kinds"),
             (vec![merge("y", "z")], "no axis z"),
         ] {
-            let error = apply(&mut sample(), &buffers(Role::Output(0)), &steps).unwrap_err().to_string();
+            let error = apply(&mut sample(), &mut buffers(Role::Output(0)), &steps).unwrap_err().to_string();
             assert!(error.contains(why), "{steps:?}: {error}");
         }
     }
@@ -457,8 +462,8 @@ mod tests {
     #[test]
     fn refuses_what_is_not_nested_perfectly() {
         let mut kernel = sample();
-        assert!(apply(&mut kernel, &buffers(Role::Output(0)), &[move_step("x", "k")]).is_err());
-        assert!(apply(&mut kernel, &buffers(Role::Output(0)), &[move_step("z", "k")]).is_err());
+        assert!(apply(&mut kernel, &mut buffers(Role::Output(0)), &[move_step("x", "k")]).is_err());
+        assert!(apply(&mut kernel, &mut buffers(Role::Output(0)), &[move_step("z", "k")]).is_err());
     }
 
     #[test]
@@ -481,7 +486,7 @@ mod tests {
             vec![Stmt::Loop { axis: x, body: vec![Stmt::If { cond: yes, then: body, otherwise: Vec::new() }] }]
         });
         for (kernel, role, steps, expected) in [
-            (&rows, Role::Local, vec![unroll("y")], Some("share @b1")),
+            (&rows, Role::Local, vec![unroll("y")], None),
             (&rows, Role::Local, vec![split_step("y", 2), lanes("y.i")], Some("share @b1")),
             (&rows, Role::Local, vec![unroll("x"), unroll("k")], None),
             (&branching, Role::Output(0), vec![unroll("x")], Some("branch")),
@@ -490,7 +495,7 @@ mod tests {
             (&sample(), Role::Output(0), vec![lanes("k"), lanes("y")], Some("one inside the other")),
             (&sample(), Role::Local, vec![unroll("y"), lanes("x")], None),
         ] {
-            match (apply(&mut kernel.clone(), &buffers(role), &steps), expected) {
+            match (apply(&mut kernel.clone(), &mut buffers(role), &steps), expected) {
                 (Ok(()), None) => {}
                 (Err(error), Some(expected)) if error.to_string().contains(expected) => {}
                 (result, _) => panic!("{steps:?}: {result:?}, expected {expected:?}"),

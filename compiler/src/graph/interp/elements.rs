@@ -12,6 +12,9 @@ pub trait Num: Copy {
     fn mul(self, other: Self) -> Self;
     /// `self > other` (`self < other` for minima), or `self` is NaN and `other` is not.
     fn is_more_extreme(self, other: Self, max: bool) -> bool;
+    fn is_nan(self) -> bool {
+        false
+    }
     fn lowest(dtype: DType) -> Self;
     fn highest(dtype: DType) -> Self;
     fn load(tensor: &Tensor) -> Vec<Self>;
@@ -30,6 +33,9 @@ impl Num for f64 {
     }
     fn is_more_extreme(self, other: Self, max: bool) -> bool {
         (if max { self > other } else { self < other }) || (self.is_nan() && !other.is_nan())
+    }
+    fn is_nan(self) -> bool {
+        f64::is_nan(self)
     }
     fn lowest(_: DType) -> Self {
         f64::NEG_INFINITY

@@ -9,7 +9,7 @@ fn identity<N: Num>(kind: ReduceFn, dtype: mcc_support::DType) -> N {
     match kind {
         ReduceFn::Sum => N::ZERO,
         ReduceFn::Prod => N::ONE,
-        ReduceFn::Max => N::lowest(dtype),
+        ReduceFn::Max | ReduceFn::MaxNumber => N::lowest(dtype),
         ReduceFn::Min => N::highest(dtype),
     }
 }
@@ -25,6 +25,8 @@ fn combine<N: Num>(kind: ReduceFn, a: N, b: N) -> N {
                 a
             }
         }
+        ReduceFn::MaxNumber if b.is_nan() => a,
+        ReduceFn::MaxNumber => combine(ReduceFn::Max, a, b),
     }
 }
 
@@ -161,7 +163,8 @@ fn window_arg_max_in<N: Num>(window: &Window, x: &Tensor, ty: &TensorType) -> Te
     let image = x.shape()[x.shape().rank() - window.kernel.len()..].iter().product::<usize>().max(1);
     let mut best: Vec<Option<usize>> = vec![None; ty.shape.count()];
     for_each_cell(window, x.shape(), &ty.shape, |to, from| {
-        if best[to].is_none_or(|best| elements[from].is_more_extreme(elements[best], true)) {
+        let x = elements[from];
+        if best[to].is_none_or(|best| !x.is_nan() && (elements[best].is_nan() || x.is_more_extreme(elements[best], true))) {
             best[to] = Some(from);
         }
     });

@@ -59,8 +59,13 @@ const BINARY: [(&str, BinaryFn); 17] = [
     ("le", BinaryFn::Le),
 ];
 
-const REDUCE: [(&str, ReduceFn); 4] =
-    [("sum", ReduceFn::Sum), ("prod", ReduceFn::Prod), ("max", ReduceFn::Max), ("min", ReduceFn::Min)];
+const REDUCE: [(&str, ReduceFn); 5] = [
+    ("sum", ReduceFn::Sum),
+    ("prod", ReduceFn::Prod),
+    ("max", ReduceFn::Max),
+    ("min", ReduceFn::Min),
+    ("max_number", ReduceFn::MaxNumber),
+];
 
 const PAD: [(&str, PadMode); 4] =
     [("constant", PadMode::Constant), ("reflect", PadMode::Reflect), ("edge", PadMode::Edge), ("wrap", PadMode::Wrap)];

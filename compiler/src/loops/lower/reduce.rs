@@ -114,18 +114,35 @@ pub fn arg_reduce(nest: &mut Nest, max: bool, axis: usize, last: bool, x: &Opera
     nest.store(buffer, at.1);
 }
 
+/// Whether `x` is a greater number than `best`, or the first number.
+fn is_greater(nest: &mut Nest, x: ExprId, best: ExprId) -> ExprId {
+    let exprs = nest.exprs();
+    let greater = exprs.binary(Binary::Lt, best, x);
+    if !exprs.dtype(x).is_float() {
+        return greater;
+    }
+    let (none, number) = (exprs.binary(Binary::Ne, best, best), exprs.binary(Binary::Eq, x, x));
+    let first = exprs.binary(Binary::And, none, number);
+    exprs.binary(Binary::Or, greater, first)
+}
+
 pub fn window_arg_max(nest: &mut Nest, window: &Window, x: &Operand<'_>, buffer: BufferId) {
     let dtype = x.source.dtype();
-    let lowest = identity(nest, ReduceFn::Max, dtype);
-    let wide_lowest = scalar::cast(nest.exprs(), scalar::accumulator(dtype), lowest);
+    let lowest = identity(nest, ReduceFn::MaxNumber, dtype);
+    // Not a number: no number yet.
+    let none_yet = match scalar::accumulator(dtype) {
+        DType::F32 => nest.exprs().f32(f32::NAN),
+        DType::F64 => nest.exprs().add(Expr::Const(DType::F64, f64::NAN.to_bits())),
+        _ => lowest,
+    };
     // Below 0: no cell yet.
     let none = nest.exprs().int(-1);
-    let (at, best) = (nest.var(none), nest.var(wide_lowest));
+    let (at, best) = (nest.var(none), nest.var(none_yet));
     let mut axes = Vec::new();
     let index = cell(nest, window, AxisKind::Sequential, &mut axes);
     let element = nest.load_or(x, &index, lowest);
     let element = scalar::cast(nest.exprs(), scalar::accumulator(dtype), element);
-    let more = replaces(nest, true, false, element, best.1);
+    let more = is_greater(nest, element, best.1);
     let zero = nest.exprs().int(0);
     let empty = nest.exprs().binary(Binary::Lt, at.1, zero);
     let mut take = nest.exprs().binary(Binary::Or, empty, more);

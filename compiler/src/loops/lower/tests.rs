@@ -173,7 +173,7 @@ fn reductions() {
     };
     let numbers = DType::ALL.into_iter().filter(|dtype| dtype.is_computed_with());
     for dtype in numbers {
-        for kind in [ReduceFn::Sum, ReduceFn::Prod, ReduceFn::Max, ReduceFn::Min] {
+        for kind in [ReduceFn::Sum, ReduceFn::Prod, ReduceFn::Max, ReduceFn::Min, ReduceFn::MaxNumber] {
             one(Op::Reduce { kind, axes: vec![0, 2] }, &[(dtype, &[2, 3, 4])]);
             one(Op::Reduce { kind, axes: vec![1] }, &[(dtype, &[3, 1])]);
             one(Op::Reduce { kind, axes: vec![1] }, &[(dtype, &[3, 0])]);

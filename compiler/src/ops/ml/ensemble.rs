@@ -139,7 +139,7 @@ impl Ensemble {
 fn absent(kind: ReduceFn) -> f64 {
     match kind {
         ReduceFn::Min => f64::INFINITY,
-        ReduceFn::Max => f64::NEG_INFINITY,
+        ReduceFn::Max | ReduceFn::MaxNumber => f64::NEG_INFINITY,
         ReduceFn::Sum | ReduceFn::Prod => 0.0,
     }
 }

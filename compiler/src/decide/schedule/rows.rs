@@ -1,0 +1,56 @@
+//! Rows of a tree that are worked on together: while the lanes of one row's sum are added up, which takes its time, the others' are too.
+
+use super::{Chooser, Rows, Tile, Vector};
+use crate::decide::nest::{Nest, accesses};
+use crate::loops::{AxisId, AxisKind, Role, Stmt};
+
+/// Rows at once, at most: each has a few values of its own in registers.
+const MAX_ROWS: usize = 4;
+
+impl Chooser<'_> {
+    /// The rounds of the innermost axis around a tree that are jammed.
+    pub(super) fn rows_together(&self, nest: &Nest) -> Option<Rows> {
+        let axis = nest.spatial.iter().rev().copied().find(|&axis| self.extent(axis) > 1)?;
+        let fits = nest.body.iter().all(|stmt| self.may_be_jammed(stmt)) && self.kernel.axes[axis].limit.is_none();
+        let most = (self.facts.l1_bytes / 2 / self.row_bytes(nest, axis).max(1)).min(MAX_ROWS);
+        let extent = self.extent(axis);
+        // Without a rest where one less does that.
+        let count = if extent.is_multiple_of(3) && !extent.is_multiple_of(most) { most.min(3) } else { most.min(extent) };
+        (fits && count > 1).then_some(Rows { axis, merged: None, count })
+    }
+
+    /// Whether a part of a tree has registers left: sums in lanes, and elements.
+    fn may_be_jammed(&self, stmt: &Stmt) -> bool {
+        let Stmt::Loop { axis, .. } = stmt else { return matches!(stmt, Stmt::Set { .. } | Stmt::Store { .. }) };
+        if self.kernel.axes[*axis].kind == AxisKind::Sequential {
+            return false;
+        }
+        let nest = Nest::of(self.kernel, std::slice::from_ref(stmt));
+        if nest.is_elementwise() {
+            return true;
+        }
+        let Some(reduction) = nest.reduction(self.kernel) else { return false };
+        let tile = Tile::choose(self.program, self.kernel, &nest, &reduction, self.layouts, self.facts);
+        nest.spatial.is_empty() && tile.is_none_or(|tile| matches!(tile.vector, Vector::Reduce(_)))
+    }
+
+    /// Bytes that one round of an axis goes through.
+    fn row_bytes(&self, nest: &Nest, axis: AxisId) -> usize {
+        let mut touched = std::collections::BTreeMap::new();
+        for stmt in nest.body {
+            stmt.walk(&mut |stmt| {
+                for access in accesses(&self.kernel.exprs, [stmt]) {
+                    let buffer = &self.program.buffers[access.buffer];
+                    let along = |&index: &_| self.kernel.exprs.uses_axis(index, axis);
+                    if buffer.role == Role::Local || access.index.iter().any(along) {
+                        // The dimensions behind that of the rows.
+                        let first = access.index.iter().rposition(along).map_or(0, |dim| dim + 1);
+                        let bytes = buffer.ty.shape[first..].iter().product::<usize>() * buffer.ty.dtype.size_bits().div_ceil(8);
+                        touched.insert(access.buffer, bytes);
+                    }
+                }
+            });
+        }
+        touched.into_values().sum()
+    }
+}
