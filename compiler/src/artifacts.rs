@@ -56,6 +56,11 @@ impl Artifacts {
         self.0.linked().weights_file()
     }
 
+    /// A Rust module, which a program includes that has `mcc-runtime`: see [`mcc_runtime::include_model`].
+    pub fn rust(&self) -> String {
+        self.0.linked().rust()
+    }
+
     /// JSON: sizes, tensors, kernels.
     pub fn manifest(&self) -> String {
         self.0.linked().manifest()

@@ -90,11 +90,11 @@ fn compiles_to_files_beside_each_other() {
     assert_eq!(manifest["inputs"][0]["shape"], serde_json::json!([3, 4]));
     assert_eq!(manifest["options"]["dims"]["n"], 3);
 
-    let all = "object,staticlib,header,manifest,graph,loops,decisions,plan,kernel,asm";
+    let all = "object,staticlib,header,manifest,rust,graph,loops,decisions,plan,kernel,asm";
     let (out, err) =
         succeed(folder, &format!("net.onnx --dim n=3 -q -o build/ --name other --target aarch64 --emit {all} --depfile net.d"));
     assert_eq!((out.as_str(), err.as_str()), ("", ""));
-    let extensions = ["asm", "decisions.json", "graph", "h", "json", "kernel", "loops", "o", "plan"];
+    let extensions = ["asm", "decisions.json", "graph", "h", "json", "kernel", "loops", "o", "plan", "rs"];
     let expected: Vec<String> = ["libother.a".to_string(), "mcc.h".to_string()]
         .into_iter()
         .chain(extensions.iter().map(|extension| format!("other.{extension}")))

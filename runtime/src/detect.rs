@@ -1,12 +1,20 @@
 //! What the CPU has.
 
 /// The features of this CPU that models may require, as bits of [`abi::x86`](crate::abi::x86) or
-/// [`abi::aarch64`](crate::abi::aarch64). The standard library asks the CPU once and keeps the answer.
+/// [`abi::aarch64`](crate::abi::aarch64). With feature `std` the standard library asks the CPU once and keeps the answer; else these
+/// are the features that the program itself is compiled for (`-C target-cpu`), which the CPU has for certain.
 pub fn detect_cpu_features() -> u32 {
     let mut features = 0;
+    #[cfg(feature = "std")]
     macro_rules! detect {
         ($detect:ident, $arch:ident { $($name:tt => $bit:ident),* }) => {
             $(if std::arch::$detect!($name) { features |= crate::abi::$arch::$bit; })*
+        };
+    }
+    #[cfg(not(feature = "std"))]
+    macro_rules! detect {
+        ($detect:ident, $arch:ident { $($name:tt => $bit:ident),* }) => {
+            $(if cfg!(target_feature = $name) { features |= crate::abi::$arch::$bit; })*
         };
     }
     #[cfg(target_arch = "x86_64")]

@@ -5,6 +5,7 @@ use core::mem::size_of;
 use core::ptr::{self, NonNull};
 
 use crate::abi::{self, Call, Offset};
+use crate::arena::{self, arena_bytes};
 use crate::error::Error;
 use crate::tensor::{DType, TensorMut, TensorRef};
 
@@ -260,7 +261,7 @@ impl Model {
     pub fn arena_bytes(&self) -> usize {
         let pointers = (self.raw.input_count + self.raw.output_count) as usize;
         let extents = (self.raw.dim_count + self.raw.count_count) as usize;
-        self.tail_offset() + size_of::<u64>() * (pointers + extents)
+        arena_bytes(self.raw.arena_bytes as usize, pointers, extents)
     }
 
     /// Runs the model once.
@@ -322,7 +323,7 @@ impl Model {
     }
 
     fn tail_offset(&self) -> usize {
-        (self.raw.arena_bytes as usize).next_multiple_of(size_of::<u64>())
+        arena::tail_offset(self.raw.arena_bytes as usize)
     }
 
     fn tail(&self, arena: &mut [u8]) -> Result<Tail, Error> {

@@ -33,7 +33,7 @@ pub fn installed() -> PathBuf {
 }
 
 /// Where cargo builds: tests are in `deps` of a profile's folder.
-fn target_folder() -> PathBuf {
+pub fn target_folder() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     test.ancestors().nth(3).expect("a test is built in a folder of cargo's").to_path_buf()
 }

@@ -8,6 +8,7 @@ pub mod manifest;
 pub mod model;
 pub mod names;
 pub mod object;
+pub mod rust;
 pub mod stage;
 pub mod weights;
 
@@ -182,6 +183,10 @@ impl Linked {
 
     pub fn header(&self) -> String {
         header::header(&self.model, self.sizes.stack_bytes)
+    }
+
+    pub fn rust(&self) -> String {
+        rust::rust(&self.model, self.sizes.stack_bytes)
     }
 
     pub fn manifest(&self) -> String {

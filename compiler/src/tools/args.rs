@@ -365,6 +365,8 @@ pub enum EmitKind {
     Header,
     /// NAME.json: sizes, tensors, kernels
     Manifest,
+    /// NAME.rs: a module of Rust, for programs with mcc-runtime
+    Rust,
     /// NAME.graph: the graph that is compiled
     Graph,
     /// NAME.loops: loops as fused and scheduled

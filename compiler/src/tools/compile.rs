@@ -70,6 +70,7 @@ fn write(args: &CompileArgs, compilation: &Compilation) -> Result<()> {
                 ("h", linked.header().into_bytes())
             }
             EmitKind::Manifest => ("json", linked.manifest().into_bytes()),
+            EmitKind::Rust => ("rs", linked.rust().into_bytes()),
             EmitKind::Graph => ("graph", compilation.text(Stage::Passes).into_bytes()),
             EmitKind::Loops => ("loops", compilation.text(Stage::Realize).into_bytes()),
             EmitKind::Decisions => ("decisions.json", compilation.text(Stage::Decide).into_bytes()),

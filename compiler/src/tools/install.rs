@@ -40,6 +40,7 @@ const FILES: &[(&str, &str)] = &[
     own!("share/pkgconfig/mcc.pc"),
     runtime!("include/mcc.h"),
     runtime!("src/abi.rs"),
+    runtime!("src/arena.rs"),
     runtime!("src/detect.rs"),
     runtime!("src/error.rs"),
     runtime!("src/lib.rs"),
