@@ -18,20 +18,32 @@ use crate::decisions::{Decisions, KernelDecision, Layout};
 use crate::loops::{Program, Role};
 use crate::realize;
 
-/// Chooses for lowered programs that share their constants; `target` is the name of the one that compiles their kernels, with its
-/// facts. `fuel` says, for each program, how many fusions, layouts and schedule steps are taken, in this order; `None`: all.
-pub fn decide(programs: &[&Program], target: &str, facts: &Facts, fuel: &[Option<u64>]) -> Vec<Decisions> {
-    if let [program] = programs {
-        return vec![decide_one(program, target, facts, fuel[0], None)];
+/// A lowered program for one CPU.
+#[derive(Clone, Copy, Debug)]
+pub struct Question<'a> {
+    pub program: &'a Program,
+    /// The name of the target that compiles its kernels, and its facts.
+    pub target: &'a str,
+    pub facts: &'a Facts,
+    /// Better CPUs have lower numbers.
+    pub level: usize,
+    /// How many fusions, layouts and schedule steps are taken, in this order; `None`: all.
+    pub fuel: Option<u64>,
+}
+
+/// Chooses for programs that share their constants.
+pub fn decide(questions: &[Question]) -> Vec<Decisions> {
+    if let [one] = questions {
+        return vec![decide_one(one, None)];
     }
-    // The largest chooses how a constant is packed, and all others take it over: it is there once.
+    // The largest for the best CPU chooses how a constant is packed, and all others take it over: it is there once.
     let size = |program: &Program| -> usize { program.inputs.iter().map(|(_, id)| program.buffers[*id].ty.shape.count()).sum() };
-    let mut order: Vec<usize> = (0..programs.len()).collect();
-    order.sort_by_key(|&index| Reverse(size(programs[index])));
+    let mut order: Vec<usize> = (0..questions.len()).collect();
+    order.sort_by_key(|&index| (questions[index].level, Reverse(size(questions[index].program))));
     let mut packed = BTreeMap::new();
-    let mut decisions = vec![Decisions::default(); programs.len()];
+    let mut decisions = vec![Decisions::default(); questions.len()];
     for index in order {
-        decisions[index] = decide_one(programs[index], target, facts, fuel[index], Some(&mut packed));
+        decisions[index] = decide_one(&questions[index], Some(&mut packed));
     }
     decisions
 }
@@ -39,7 +51,8 @@ pub fn decide(programs: &[&Program], target: &str, facts: &Facts, fuel: &[Option
 /// Layouts of constants by the hash of their contents.
 type Packed = BTreeMap<[u8; 32], Layout>;
 
-fn decide_one(program: &Program, target: &str, facts: &Facts, mut fuel: Option<u64>, packed: Option<&mut Packed>) -> Decisions {
+fn decide_one(question: &Question, packed: Option<&mut Packed>) -> Decisions {
+    let Question { program, target, facts, mut fuel, .. } = *question;
     let (mut fusions, mut fused) = fuse::choose(program);
     let taken = spend(&mut fuel, fusions.len());
     if taken < fusions.len() {

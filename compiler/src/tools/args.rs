@@ -144,7 +144,8 @@ pub struct CompileArgs {
 /// What each command that compiles takes besides the model.
 #[derive(Args, Debug)]
 pub struct BuildArgs {
-    /// The CPU to compile for, with single features after + signs [default: x86-64-v3 or armv8-a]
+    /// The CPU to compile for, with single features after + signs [default: x86-64-v3 or armv8-a]. Several, as in
+    /// x86-64-v2,x86-64-v4 or armv8-a,+dotprod: a run takes the best that its CPU has
     #[arg(long, value_name = "NAME")]
     pub cpu: Option<String>,
     /// Fix the shape of an input. Given again for the same input, for further sets of shapes in the same object, of which a
