@@ -126,6 +126,7 @@ impl Specialization {
             program.kernels.iter().zip(&self.kernels).zip(&self.codes).map(|((kernel, compiled), code)| CompiledKernel {
                 name: kernel.name.clone(),
                 origins: kernel.origins.clone(),
+                winograd: self.decisions().winograd.get(&kernel.name).map(|winograd| winograd.outputs),
                 code: code.clone(),
                 args: compiled.buffers.iter().map(|&buffer| buffer_place(plan.places[buffer])).collect(),
                 extent: compiled.extent as i64,
