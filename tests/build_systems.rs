@@ -110,6 +110,46 @@ fn cmake_with_several_configurations_and_static_pie() {
     check(&system, Machine::host());
 }
 
+/// A project of C++ alone, of an older CMake's policies, with models in a folder of their own.
+#[test]
+fn cmake_with_several_models() {
+    let project = Project::new("cmake");
+    for (file, text) in [
+        (
+            "CMakeLists.txt",
+            "cmake_minimum_required(VERSION 3.10)\nproject(several CXX)\nfind_package(mcc REQUIRED)\nadd_subdirectory(models)
+            add_executable(several main.cpp)\ntarget_link_libraries(several PRIVATE digits small-digits)",
+        ),
+        (
+            "models/CMakeLists.txt",
+            "mcc_add_model(digits ../digits.onnx)
+            mcc_add_model(small-digits ../digits.onnx NAME small OPTIONS --fuel 0 --profile)",
+        ),
+        (
+            "main.cpp",
+            "#include \"digits.h\"\n#include \"small.h\"
+            alignas(64) static unsigned char arena[DIGITS_ARENA_BYTES], small_arena[SMALL_ARENA_BYTES];
+            int main() {
+                static float image[784], logits[10], small_logits[10];
+                const digits_inputs in = {image};
+                const digits_outputs out = {logits};
+                const small_inputs small_in = {image};
+                const small_outputs small_out = {small_logits};
+                const int status = digits_run(&in, &out, arena) + small_run(&small_in, &small_out, small_arena);
+                return status != MCC_OK || logits[0] == 0 || logits[0] - small_logits[0] > 1e-3f;
+            }",
+        ),
+    ] {
+        let path = project.folder.join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    project.run("cmake -S . -B build -G 'Unix Makefiles' && cmake --build build -j2 && build/several");
+    assert_eq!(project.compiles(), 2);
+    project.run("cmake --build build");
+    assert_eq!(project.compiles(), 2, "nothing changed");
+}
+
 #[test]
 fn make() {
     check(&MAKE, Machine::host());

@@ -11,7 +11,7 @@
 #                 [CPU <cpu>]              as `mcc --cpu`
 #                 [NAME <identifier>]      prefix of the symbols and name of the header; else the library's name
 #                 [SHAPE <input>=<extents> ...] [DIM <name>=<extent> ...]
-#                 [OPTIONS <option> ...]   further options of mcc
+#                 [OPTIONS <option> ...]   further options of mcc, in which paths are absolute
 #                 [DEPENDS <file> ...])    files that are generated before the model can be compiled
 #
 # A static library with the compiled model, whose users find <identifier>.h. It is made again when the model, its files of
