@@ -305,7 +305,14 @@ impl Compilation {
             for one in &self.specializations {
                 let (facts, target) = (&facts[one.level], self.levels[one.level].target.name());
                 let may_transform = options.winograd;
-                questions.push(Question { program: one.program(), target, facts, level: one.level, may_transform, fuel: one.fuel });
+                questions.push(Question {
+                    program: one.program(),
+                    target,
+                    facts,
+                    level: one.level,
+                    may_transform,
+                    fuel: one.fuel,
+                });
             }
             decide::decide(&questions)
         } else {
