@@ -6,12 +6,12 @@ use std::fs;
 use std::path::Path;
 
 use mcc::driver::{Compilation, Options, ShapeSet, Silent, compile};
+use mcc::emit::required_bits;
 use mcc::graph::interp;
 use mcc::onnx::proto::{
     AttributeProto, DimValue, DimensionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
     TensorShapeProto, TensorTypeProto, TypeProto, TypeValue, ValueInfoProto,
 };
-use mcc::targets;
 use mcc::tools::exec::Executable;
 use mcc_runtime::abi::status;
 use mcc_support::random::Random;
@@ -192,7 +192,7 @@ fn the_set_that_fits_runs_on_the_best_cpu() {
         let (set, level) = (SETS[at % SETS.len()], &compilation.levels[at / SETS.len()]);
         let kernels = first..first + specialization.kernels().len() as u32;
         first = kernels.end;
-        executable.cpu_features = targets::required_bits(&level.cpu);
+        executable.cpu_features = required_bits(&level.cpu);
         if executable.cpu_features & !here != 0 {
             println!("not run: this machine cannot run code for {}", level.cpu.name);
             continue;

@@ -28,9 +28,10 @@ const CRANELIFT: [(&str, &str); 2] = [
 const INSTRUCTION_SETS: [&str; 11] = ["x86", "aarch64", "arm64", "amd64", "neon", "avx", "sse2", "sse3", "sse4", "vnni", "amx"];
 
 /// The only files between the targets and the user that name one.
-const NAME_INSTRUCTION_SETS: [(&str, &str); 5] = [
+const NAME_INSTRUCTION_SETS: [(&str, &str); 6] = [
     ("compiler/kernel/src/target.rs", "the architectures and relocations that a target can state"),
     ("compiler/src/targets.rs", "the list of targets and triples"),
+    ("compiler/src/emit/cpus.rs", "the architecture in the descriptor of a model"),
     ("compiler/src/emit/object.rs", "the relocations of each object format"),
     ("compiler/src/tools/args.rs", "examples in the help"),
     ("compiler/src/tools/exec.rs", "the relocations of a loaded module"),

@@ -138,7 +138,7 @@ impl Compilation {
     /// The best level that this machine has, or the last.
     pub fn level_here(&self) -> &CpuLevel {
         let has = mcc_runtime::detect_cpu_features();
-        let fits = |level: &&CpuLevel| targets::required_bits(&level.cpu) & !has == 0;
+        let fits = |level: &&CpuLevel| emit::required_bits(&level.cpu) & !has == 0;
         self.levels.iter().find(fits).unwrap_or_else(|| self.levels.last().expect("at least one"))
     }
 
@@ -157,7 +157,7 @@ impl Compilation {
 
     /// As `--cpu` takes them.
     pub fn cpu_names(&self) -> String {
-        targets::names(self.levels.iter().map(|level| &level.cpu))
+        emit::cpu_names(self.levels.iter().map(|level| &level.cpu))
     }
 
     /// Of the first set of shapes for the best CPU, as everything that stands for one specialization.
@@ -223,7 +223,7 @@ impl Compilation {
             WeightsPlace::Section(name) => WeightsPlace::section(name, &triple)?,
             other => other.clone(),
         };
-        let record = options.record(&triple, &targets::names(levels.iter().map(|level| &level.cpu)));
+        let record = options.record(&triple, &emit::cpu_names(levels.iter().map(|level| &level.cpu)));
         Ok(Self {
             path: options.model.clone(),
             profile: options.profile,

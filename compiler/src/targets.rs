@@ -4,10 +4,11 @@ use std::cmp::Reverse;
 use std::fmt::Write as _;
 
 use mcc_kernel::{Arch, BranchProtection, Cpu, Target};
-use mcc_runtime::abi;
 use mcc_support::{Error, Result, ensure};
 use mcc_target_portable as portable;
 use target_lexicon::{Architecture, BinaryFormat, Environment, OperatingSystem, PointerWidth, Triple};
+
+use crate::emit::required_features;
 
 pub use portable::{Class, Instruction, disassemble, instructions};
 
@@ -113,30 +114,6 @@ fn expect_better(better: &Cpu, weaker: &Cpu) -> Result<()> {
     let tested = required_features(better) != required_features(weaker);
     ensure!(tested, "the CPUs {names} differ in no feature that mcc_call.cpu_features tells: a run cannot choose between them");
     Ok(())
-}
-
-/// The features of a CPU that not every CPU of its architecture has, each with its bit in `mcc.h`.
-pub fn required_features(cpu: &Cpu) -> Vec<(&'static str, u32)> {
-    let arch = abi_arch(cpu.arch);
-    cpu.features.iter().filter_map(|&name| abi::feature_bit(arch, name).map(|bit| (name, bit))).collect()
-}
-
-/// The same as bits.
-pub fn required_bits(cpu: &Cpu) -> u32 {
-    required_features(cpu).iter().map(|&(_, bit)| bit).sum()
-}
-
-/// As `--cpu` takes several.
-pub fn names<'c>(cpus: impl Iterator<Item = &'c Cpu>) -> String {
-    cpus.map(|cpu| cpu.name.as_str()).collect::<Vec<_>>().join(",")
-}
-
-/// The value of `mcc_arch`.
-pub fn abi_arch(arch: Arch) -> u32 {
-    match arch {
-        Arch::X86_64 => abi::arch::X86_64,
-        Arch::Aarch64 => abi::arch::AARCH64,
-    }
 }
 
 fn select(target: &str) -> Result<(Triple, Arch)> {

@@ -4,10 +4,10 @@
 
 use mcc_runtime::abi;
 
+use super::cpus::abi_arch;
 use super::dtype_code;
 use super::entry::Count;
 use super::model::{CompiledModel, DimRange, Port, Specialization, Symbol};
-use crate::targets::abi_arch;
 
 /// The block, and where in it the distances to the entry function and to the weights go.
 #[derive(Clone, PartialEq, Eq, Debug)]

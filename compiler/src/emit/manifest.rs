@@ -5,9 +5,9 @@ use mcc_support::Shape;
 use serde_json::{Value, json};
 
 use super::Sizes;
+use super::cpus::required_features;
 use super::entry::Count;
 use super::model::{CompiledModel, Port, Specialization, Symbol};
-use crate::targets::required_features;
 
 /// Grows when a field changes its meaning or goes.
 const SCHEMA_VERSION: u32 = 1;

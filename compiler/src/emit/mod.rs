@@ -1,5 +1,6 @@
 //! What a compiled model becomes: an object or static library, a C header, a manifest.
 
+pub mod cpus;
 pub mod descriptor;
 pub mod entry;
 pub mod extents;
@@ -18,13 +19,12 @@ use mcc_kernel::{Code, Kernel, Target};
 use mcc_runtime::abi;
 use mcc_support::DType;
 
+pub use cpus::{abi_arch, cpu_names, required_bits, required_features};
 pub use entry::{BufferPlace, Count, EntryBody, EntryLevel, EntryPlan, KernelCall, Step, Weights};
 pub use model::{CompiledKernel, CompiledModel, DimRange, Port, Specialization, Symbol};
 pub use names::{given_model_name, model_name, tensor_names};
 pub use stage::Staged;
 pub use weights::WeightsPlace;
-
-use crate::targets::{required_bits, required_features};
 
 /// Characters of a node's name in a symbol.
 const MAX_NODE_NAME: usize = 48;

@@ -5,11 +5,11 @@ use mcc_kernel::{Code, Cpu};
 use mcc_support::{Result, Shape, Tensor, TensorType, ensure};
 use target_lexicon::Triple;
 
+use super::cpus::cpu_names;
 use super::entry::{BufferPlace, Count, Step};
 use super::header;
 use super::stage::Staged;
 use super::weights::WeightsPlace;
-use crate::targets;
 
 /// An input or output.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -142,7 +142,7 @@ impl CompiledModel {
 
     /// As `--cpu` takes them.
     pub fn cpu_names(&self) -> String {
-        targets::names(self.cpus.iter())
+        cpu_names(self.cpus.iter())
     }
 
     /// The extents that the caller passes with these inputs.
