@@ -29,6 +29,10 @@ pub fn choose(
     facts: &Facts,
     fixed: &BTreeMap<String, usize>,
 ) -> BTreeMap<String, Winograd> {
+    // Transforms multiply and add at once.
+    if !facts.fma {
+        return BTreeMap::new();
+    }
     let chosen = |kernel: &Kernel| {
         let convolution = Convolution::of(program, kernel).ok()?;
         if !has_channels_last(program, layouts, &convolution) || is_needed_in_part(program, &convolution) {

@@ -6,7 +6,7 @@
 
 use mcc_support::{Result, Tensor, bail};
 
-use crate::loops::{Binary, ExprId, Exprs};
+use crate::loops::{Binary, Expr, ExprId, Exprs};
 
 /// Weights along each dimension of a filter.
 pub const FILTER: usize = 3;
@@ -167,25 +167,20 @@ fn weighted(exprs: &mut Exprs, terms: &[(f64, ExprId)]) -> (f64, ExprId) {
 
 fn joined(exprs: &mut Exprs, terms: &[(f64, ExprId)]) -> ExprId {
     let (scale, sum) = weighted(exprs, terms);
-    if scale == 1.0 { sum } else { scaled(exprs, scale, sum) }
-}
-
-fn scaled(exprs: &mut Exprs, factor: f64, term: ExprId) -> ExprId {
-    let factor = exprs.f32(factor as f32);
-    exprs.binary(Binary::Mul, factor, term)
+    if scale == 1.0 {
+        return sum;
+    }
+    let scale = exprs.f32(scale as f32);
+    exprs.binary(Binary::Mul, scale, sum)
 }
 
 fn plus(exprs: &mut Exprs, sum: ExprId, factor: f64, term: ExprId) -> ExprId {
     match factor {
         1.0 => exprs.binary(Binary::Add, sum, term),
         -1.0 => exprs.binary(Binary::Sub, sum, term),
-        factor if factor < 0.0 => {
-            let product = scaled(exprs, -factor, term);
-            exprs.binary(Binary::Sub, sum, product)
-        }
         factor => {
-            let product = scaled(exprs, factor, term);
-            exprs.binary(Binary::Add, sum, product)
+            let factor = exprs.f32(factor as f32);
+            exprs.add(Expr::Fma(term, factor, sum))
         }
     }
 }
@@ -193,7 +188,6 @@ fn plus(exprs: &mut Exprs, sum: ExprId, factor: f64, term: ExprId) -> ExprId {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::loops::Expr;
     use mcc_support::DType;
     use mcc_support::random::Random;
 
@@ -202,6 +196,10 @@ mod tests {
         match *exprs.get(id) {
             Expr::Const(_, bits) => f64::from(f32::from_bits(bits as u32)),
             Expr::Param(at, _) => given[at as usize],
+            Expr::Fma(a, b, c) => {
+                let [a, b, c] = [a, b, c].map(|id| value(exprs, id, given));
+                a * b + c
+            }
             Expr::Binary(op, a, b) => {
                 let (a, b) = (value(exprs, a, given), value(exprs, b, given));
                 match op {
@@ -218,7 +216,7 @@ mod tests {
     #[test]
     fn products_of_transforms_are_the_results_and_take_few_operations() {
         let mut random = Random::new(5);
-        for (outputs, most) in [(2, [4, 6]), (4, [22, 16])] {
+        for (outputs, most) in [(2, [4, 4]), (4, [12, 12])] {
             let transform = Transform::new(outputs).unwrap();
             let inputs = transform.inputs();
             let mut exprs = Exprs::default();
@@ -244,6 +242,6 @@ mod tests {
     }
 
     fn operations(exprs: &Exprs) -> usize {
-        (0..exprs.len()).filter(|&id| matches!(exprs.get(ExprId(id as u32)), Expr::Binary(..))).count()
+        (0..exprs.len()).filter(|&id| matches!(exprs.get(ExprId(id as u32)), Expr::Binary(..) | Expr::Fma(..))).count()
     }
 }
