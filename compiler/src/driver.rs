@@ -304,7 +304,15 @@ impl Compilation {
             let mut questions = Vec::new();
             for one in &self.specializations {
                 let (facts, target) = (&facts[one.level], self.levels[one.level].target.name());
-                questions.push(Question { program: one.program(), target, facts, level: one.level, fuel: one.fuel });
+                let may_transform = options.winograd;
+                questions.push(Question {
+                    program: one.program(),
+                    target,
+                    facts,
+                    level: one.level,
+                    may_transform,
+                    fuel: one.fuel,
+                });
             }
             decide::decide(&questions)
         } else {

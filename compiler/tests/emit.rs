@@ -79,6 +79,7 @@ fn protected(triple: &str, weights_place: WeightsPlace, protection: BranchProtec
     ];
     let kernels = calls.map(|(name, op, args)| CompiledKernel {
         name: name.to_string(),
+        winograd: None,
         origins: vec!["/a.node".to_string(), "other".to_string()],
         code: targets::target_for(&cpu).0.compile(&elementwise(name, op), &cpu),
         args: args.to_vec(),

@@ -29,6 +29,8 @@ pub struct Options {
     pub further_shapes: Vec<ShapeSet>,
     /// Rewrites of the graph, fusions, layouts and schedule steps that are done, in this order, for each set of shapes; `None`: all.
     pub fuel: Option<u64>,
+    /// Convolutions are transformed where that is faster; else all sums are of the products that the model names.
+    pub winograd: bool,
     /// Every value that is stored keeps its place to the end of a run, so that it can be looked at.
     pub keep_values: bool,
     /// A run tells `mcc_call.profile` of each kernel.
@@ -57,6 +59,7 @@ impl Options {
             import: ImportOptions::default(),
             further_shapes: Vec::new(),
             fuel: None,
+            winograd: true,
             keep_values: false,
             profile: false,
             branch_protection: BranchProtection::default(),
@@ -89,6 +92,9 @@ impl Options {
             "keep_values": self.keep_values,
             "decisions": (!self.decisions.is_empty()).then(|| hex(&Sha256::digest(json!(self.decisions).to_string()))),
         });
+        if !self.winograd {
+            record["winograd"] = json!("off");
+        }
         if self.profile {
             record["profile"] = json!(true);
         }

@@ -122,14 +122,6 @@ impl Specialization {
     /// What `emit` is given, without the extents that tell it from others.
     pub(super) fn compiled(&self) -> emit::Specialization {
         let Realized { program, plan } = self.realized();
-        let kernels =
-            program.kernels.iter().zip(&self.kernels).zip(&self.codes).map(|((kernel, compiled), code)| CompiledKernel {
-                name: kernel.name.clone(),
-                origins: kernel.origins.clone(),
-                code: code.clone(),
-                args: compiled.buffers.iter().map(|&buffer| buffer_place(plan.places[buffer])).collect(),
-                extent: compiled.extent as i64,
-            });
         let lengths = &self.graph().lengths;
         let inputs = &program.inputs[..program.inputs.len() - lengths.dims.len()];
         let found = lengths.counts.len() + lengths.checks.len();
@@ -163,9 +155,15 @@ impl Specialization {
             BufferPlace::Output(at) => staged_place(&staged_outputs, at, place),
             other => other,
         };
-        let kernels = kernels
-            .map(|kernel| CompiledKernel { args: kernel.args.iter().map(|&arg| place(arg)).collect(), ..kernel })
-            .collect();
+        let kernels = program.kernels.iter().zip(&self.kernels).zip(&self.codes);
+        let kernels = kernels.map(|((kernel, compiled), code)| CompiledKernel {
+            name: kernel.name.clone(),
+            origins: kernel.origins.clone(),
+            winograd: self.decisions().winograd.get(&kernel.name).map(|winograd| winograd.outputs),
+            code: code.clone(),
+            args: compiled.buffers.iter().map(|&buffer| place(buffer_place(plan.places[buffer]))).collect(),
+            extent: compiled.extent as i64,
+        });
         let count = |(symbol, &arena_offset): (&graph::lengths::Symbol, &u64)| emit::Count::Found {
             arena_offset,
             min: symbol.min as i64,
@@ -181,7 +179,7 @@ impl Specialization {
             checks: lengths.checks.iter().zip(&found[lengths.counts.len()..]).map(count).collect(),
             inputs: shapes(inputs),
             outputs: shapes(outputs),
-            kernels,
+            kernels: kernels.collect(),
             runs: runs(program, plan, &program.items()),
             staged_inputs: staged_inputs.into_iter().flatten().collect(),
             staged_outputs: staged_outputs.into_iter().flatten().collect(),

@@ -24,6 +24,7 @@ pub fn manifest(model: &CompiledModel, symbols: &[&str], required_features: &[&s
                 "cpu": model.cpus[level].name,
                 "symbol": symbol,
                 "origins": kernel.origins,
+                "winograd": kernel.winograd,
                 "code_bytes": kernel.code.bytes.len(),
                 "stack_bytes": kernel.code.stack_bytes,
             })

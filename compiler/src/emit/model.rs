@@ -76,6 +76,8 @@ pub struct CompiledKernel {
     pub name: String,
     /// Names of the model's nodes that it computes.
     pub origins: Vec<String>,
+    /// Results along each dimension of the tiles in which it computes a convolution by Winograd's transforms.
+    pub winograd: Option<usize>,
     pub code: Code,
     /// Its table of buffers.
     pub args: Vec<BufferPlace>,

@@ -125,6 +125,10 @@ fn summary(compilation: &Compilation) {
     report::note(&format!("  weights  {} bytes", sizes.weights_bytes));
     report::note(&format!("  code     {} bytes in {} functions", sizes.code_bytes, linked.functions.len()));
     report::note(&format!("  stack    {} bytes", sizes.stack_bytes));
+    let transformed = linked.model.kernels().filter(|(_, kernel)| kernel.winograd.is_some()).count();
+    if transformed > 0 {
+        report::note(&format!("  winograd {transformed} convolutions"));
+    }
 }
 
 /// Where the object goes; the other files lie beside it.
