@@ -3,15 +3,17 @@
 //! What sums no float gives the same bits everywhere; sums differ by rounding. Kernels and machine code of one build give the same
 //! bits always, whatever they compute.
 
+use std::collections::BTreeMap;
 use std::fs;
 
+use mcc::decide;
 use mcc::decide::nest::lane_counts;
-use mcc::decide::{layout, order, schedule};
-use mcc::decisions::{Decisions, Fusion, KernelDecision, Step};
+use mcc::decisions::{Decisions, Fusion, Step, Winograd};
 use mcc::driver::{Compilation, Options, Silent, Stage, compile_graph};
 use mcc::graph::{BinaryFn, Builder, Conv, Graph, Op, ReduceFn, Window, interp};
 use mcc::loops::{self, Kernel, Stmt};
 use mcc::realize;
+use mcc::realize::winograd::Convolution;
 use mcc::tools::exec::Executable;
 use mcc::tools::interpret;
 use mcc_support::random::Random;
@@ -40,25 +42,56 @@ fn level_of(seed: u64, levels: &[Level]) -> Level {
     levels[(seed / 3) as usize % levels.len()]
 }
 
-/// Fusions up to a random one, and on some kernels a random schedule in place of the one that would be chosen.
+/// Fusions up to a random one, some convolutions in tiles, and on some kernels a random schedule in place of the one that would be chosen.
 fn random_decisions(compilation: &Compilation, random: &mut Random) -> Decisions {
-    let mut decisions = compilation.decisions().clone();
+    let mut fusions = compilation.decisions().fusions.clone();
+    fusions.truncate(random.below(fusions.len() + 1));
+    let fused = realize::fuse::fuse(compilation.program(), &fusions).expect("fusions were chosen for this program");
+    let winograd = random_tiles(&fused, random);
+    completed(compilation, fusions, winograd, 0.5, random)
+}
+
+/// These decisions with all others, and with random schedules in place of some that would be chosen.
+fn completed(
+    compilation: &Compilation,
+    fusions: Vec<Fusion>,
+    winograd: BTreeMap<String, Winograd>,
+    part: f64,
+    random: &mut Random,
+) -> Decisions {
     let facts = compilation.facts();
-    decisions.fusions.truncate(random.below(decisions.fusions.len() + 1));
-    let fused = realize::fuse::fuse(compilation.program(), &decisions.fusions).expect("fusions were chosen for this program");
-    decisions.order = order::choose(&fused);
-    decisions.layouts = layout::choose(&fused, &facts);
-    decisions.kernels.clear();
+    let fused = realize::fuse::fuse(compilation.program(), &fusions).expect("fusions that fit");
+    let fused = realize::winograd::apply(fused, &winograd).expect("convolutions in tiles that fit");
+    let chosen = decide::complete(compilation.program(), fusions, winograd, compilation.target_name(), &facts);
+    let mut decisions = chosen.expect("decisions that fit");
     for kernel in &fused.kernels {
-        let schedule = if random.chance(0.5) {
-            random_schedule(kernel, &lanes(&fused, kernel, [32, 64].map(|bits| lane_counts(&facts, bits))), &fused, random)
-        } else {
-            schedule::choose(&fused, kernel, &decisions.layouts, &facts)
-        };
-        let decision = KernelDecision { target: compilation.target_name().into(), schedule };
-        decisions.kernels.insert(kernel.name.clone(), decision);
+        if random.chance(part) {
+            let lane_counts = lanes(&fused, kernel, [32, 64].map(|bits| lane_counts(&facts, bits)));
+            let schedule = random_schedule(kernel, &lane_counts, &fused, random);
+            decisions.kernels.get_mut(&kernel.name).expect("each has a decision").schedule = schedule;
+        }
     }
     decisions
+}
+
+/// Tiles for some of the convolutions that may be computed so.
+fn random_tiles(fused: &loops::Program, random: &mut Random) -> BTreeMap<String, Winograd> {
+    let mut tiles = BTreeMap::new();
+    for kernel in &fused.kernels {
+        let Ok(convolution) = Convolution::of(fused, kernel) else { continue };
+        let outputs = *random.pick(&[2, 4]);
+        if random.chance(0.8) && convolution.map.iter().all(|&extent| extent >= outputs) {
+            let [count, _] = convolution.tiles(outputs);
+            let groups: Vec<usize> = (1..=count).filter(|&rows| count.is_multiple_of(rows)).collect();
+            tiles.insert(kernel.name.clone(), Winograd { outputs, rows: *random.pick(&groups) });
+        }
+    }
+    tiles
+}
+
+/// Results of the largest tile along each dimension that a build takes.
+fn tile(compilation: &Compilation) -> usize {
+    compilation.decisions().winograd.values().map(|winograd| winograd.outputs).max().unwrap_or(1)
 }
 
 /// Splits, moves and marks that keep the meaning: each is tried, and kept unless it is refused.
@@ -309,32 +342,18 @@ fn padded_convolution(random: &mut Random) -> RandomGraph {
 
 /// Decisions in which windows read a map across its borders, whatever that costs, as chosen and at random.
 fn decisions_across_borders(compilation: &Compilation, random: &mut Random) -> Option<Decisions> {
-    let mut decisions = compilation.decisions().clone();
+    let mut fusions = compilation.decisions().fusions.clone();
     let name =
         |word: &str| compilation.program().kernels.iter().map(|kernel| &kernel.name).find(|name| name.ends_with(word)).cloned();
-    let read =
-        decisions.fusions.iter().any(|fusion| matches!(fusion, Fusion::Inline { producer, .. } if producer.ends_with("_pad")));
+    let read = fusions.iter().any(|fusion| matches!(fusion, Fusion::Inline { producer, .. } if producer.ends_with("_pad")));
     if !read {
-        let last = decisions.fusions.iter().rev().find_map(|fusion| match fusion {
+        let last = fusions.iter().rev().find_map(|fusion| match fusion {
             Fusion::Epilogue { producer, consumer } if producer.ends_with("_conv") => Some(consumer.clone()),
             _ => None,
         });
-        decisions.fusions.push(Fusion::Inline { producer: name("_pad")?, consumer: last.or_else(|| name("_conv"))? });
+        fusions.push(Fusion::Inline { producer: name("_pad")?, consumer: last.or_else(|| name("_conv"))? });
     }
-    let facts = compilation.facts();
-    let fused = realize::fuse::fuse(compilation.program(), &decisions.fusions).expect("padding moves into what reads it");
-    decisions.order = order::choose(&fused);
-    decisions.layouts = layout::choose(&fused, &facts);
-    decisions.kernels.clear();
-    for kernel in &fused.kernels {
-        let schedule = if random.chance(0.3) {
-            random_schedule(kernel, &lanes(&fused, kernel, [32, 64].map(|bits| lane_counts(&facts, bits))), &fused, random)
-        } else {
-            schedule::choose(&fused, kernel, &decisions.layouts, &facts)
-        };
-        decisions.kernels.insert(kernel.name.clone(), KernelDecision { target: compilation.target_name().into(), schedule });
-    }
-    Some(decisions)
+    Some(completed(compilation, fusions, BTreeMap::new(), 0.3, random))
 }
 
 #[test]
@@ -363,7 +382,7 @@ fn every_level_agrees(built: &Built, seed: u64, level: Level) {
 
 fn every_level_of(compilation: &Compilation, built: &Built, seed: u64) {
     let Built { random, inputs, want } = built;
-    let judge = Judge::new(&random.graph, inputs);
+    let judge = Judge::of_tiles(&random.graph, inputs, tile(compilation));
     let (loops, status) = loops::interp::run_with_status(&compilation.realized().program, inputs)
         .unwrap_or_else(|error| panic!("seed {seed}: {error}\n{}", random.graph));
     check("the interpreter of loops", seed, random, &judge, &loops, want);
@@ -383,10 +402,10 @@ fn linked_programs_compute_the_same(levels: &[Level]) {
     let (mut names, mut objects, mut records, mut cases) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for seed in seeds() {
         let Built { random, inputs, want } = built(seed);
-        let judge = Judge::new(&random.graph, &inputs);
         let name = format!("random{seed}");
         let level = level_of(seed, levels);
         let compilation = compile(&random.graph, &options(level, &name), seed);
+        let judge = Judge::of_tiles(&random.graph, &inputs, tile(&compilation));
         let object = folder.path().join(format!("{name}.o"));
         fs::write(&object, compilation.linked().object()).expect("the test's folder can be written");
         let outputs: Vec<TensorType> = want.iter().map(|tensor| tensor.ty().clone()).collect();

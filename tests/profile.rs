@@ -21,10 +21,15 @@ graph \"profiled\" {
 }
 ";
 
-/// The object, and the number of its kernels.
+/// The object, and the number of its kernels for each CPU.
 fn object(graph: &Graph, machine: Machine, profile: bool) -> (Vec<u8>, usize) {
+    object_for(graph, machine, None, profile)
+}
+
+fn object_for(graph: &Graph, machine: Machine, cpus: Option<&str>, profile: bool) -> (Vec<u8>, usize) {
     let options = Options {
         target: machine.target().to_string(),
+        cpu: cpus.map(String::from),
         name: Some("profiled".into()),
         profile,
         fuel: Some(0),
@@ -34,15 +39,19 @@ fn object(graph: &Graph, machine: Machine, profile: bool) -> (Vec<u8>, usize) {
     (compilation.linked().object(), compilation.kernels().len())
 }
 
-/// What the program prints.
-fn told(machine: Machine, object: &[u8]) -> String {
+/// What the program prints on this machine's CPU, or on one that is emulated.
+fn told(machine: Machine, object: &[u8], emulated: Option<&str>) -> String {
     let folder = TempDir::new().unwrap();
     let path = |name: &str| -> PathBuf { folder.path().join(name) };
     fs::write(path("model.o"), object).unwrap();
     let mut compile = machine.tool("gcc");
     compile.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-I"]).arg(include()).arg(source("profile.c"));
     run(compile.arg(path("model.o")).arg("-o").arg(path("profile")));
-    String::from_utf8(run(&mut machine.program(&path("profile")))).unwrap()
+    let mut program = match emulated {
+        None => machine.program(&path("profile")),
+        Some(cpu) => machine.emulated(&path("profile"), cpu),
+    };
+    String::from_utf8(run(&mut program)).unwrap()
 }
 
 #[test]
@@ -53,11 +62,39 @@ fn a_profile_is_told_of_every_kernel_in_order() {
         assert!(count >= 2, "{count} kernels show no order");
         let stamps: String = (0..count).map(|kernel| format!(" {kernel}+ {kernel}-")).collect();
         let expected = format!("{}:{stamps}\n{}:\n{}:\n", status::OK, status::OK, status::ERROR_CALL_SIZE);
-        assert_eq!(told(machine, &profiled), expected, "{machine:?}");
+        assert_eq!(told(machine, &profiled, None), expected, "{machine:?}");
 
         let (plain, _) = object(&graph, machine, false);
         let expected = format!("{}:\n{}:\n{}:\n", status::OK, status::OK, status::OK);
-        assert_eq!(told(machine, &plain), expected, "{machine:?}");
+        assert_eq!(told(machine, &plain, None), expected, "{machine:?}");
         assert_ne!(plain, profiled);
+    }
+}
+
+/// Emulated CPUs, and which of the levels of an object each of them runs; `None`: none.
+const LEVELS: [(Machine, &str, [(&str, Option<usize>); 4]); 2] = [
+    (
+        Machine::X86_64,
+        "x86-64-v3,x86-64-v2,+avx",
+        [("qemu64", None), ("Nehalem", Some(2)), ("SandyBridge", Some(1)), ("Haswell", Some(0))],
+    ),
+    (
+        Machine::Aarch64,
+        "armv8-a,+fp16,+dotprod",
+        [("cortex-a53", Some(2)), ("cortex-a72", Some(2)), ("cortex-a76", Some(0)), ("max", Some(0))],
+    ),
+];
+
+#[test]
+fn the_best_code_that_the_cpu_has_runs() {
+    let graph = text::parse(GRAPH).unwrap();
+    for (machine, cpus, emulated) in LEVELS {
+        let (object, count) = object_for(&graph, machine, Some(cpus), true);
+        for (cpu, level) in emulated {
+            let stamps = |level| -> String { (level * count..(level + 1) * count).map(|k| format!(" {k}+ {k}-")).collect() };
+            let (status, stamps) = level.map_or((status::ERROR_CPU, String::new()), |level| (status::OK, stamps(level)));
+            let expected = format!("{status}:{stamps}\n{status}:\n{}:\n", status::ERROR_CALL_SIZE);
+            assert_eq!(told(machine, &object, Some(cpu)), expected, "{cpu}");
+        }
     }
 }

@@ -1,10 +1,12 @@
-//! One object for several sets of shapes: it runs the set that fits, shares weights and kernels, and refuses other shapes.
+//! One object for several sets of shapes and several CPUs: it runs the set that fits on the best CPU that its caller tells of, shares
+//! weights and kernels, and refuses other shapes.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
 use mcc::driver::{Compilation, Options, ShapeSet, Silent, compile};
+use mcc::emit::required_bits;
 use mcc::graph::interp;
 use mcc::onnx::proto::{
     AttributeProto, DimValue, DimensionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
@@ -168,6 +170,50 @@ fn sets_share_weights_and_kernels() {
     assert!(functions < kernels, "{functions} functions for {kernels} kernels");
 }
 
+/// Levels that a machine's code may be for in one object.
+fn all_levels(machine: Machine) -> Level {
+    let cpu = match machine {
+        Machine::X86_64 => "x86-64-v2,x86-64-v4,x86-64-v3",
+        Machine::Aarch64 => "armv8-a,+fp16",
+    };
+    Level { machine, cpu, bare: false }
+}
+
+/// As on CPUs that have less: each set for each CPU, by the kernels that run.
+#[test]
+fn the_set_that_fits_runs_on_the_best_cpu() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let options = options(folder.path(), all_levels(Machine::host()), &SETS);
+    let compilation = compile(&Options { profile: true, ..options }, &mut Silent).unwrap_or_else(|error| panic!("{error}"));
+    let mut executable = Executable::load(compilation.linked()).expect("every machine runs code of its first level");
+    let here = executable.cpu_features;
+    let mut first = 0;
+    for (at, specialization) in compilation.specializations().iter().enumerate() {
+        let (set, level) = (SETS[at % SETS.len()], &compilation.levels[at / SETS.len()]);
+        let kernels = first..first + specialization.kernels().len() as u32;
+        first = kernels.end;
+        executable.cpu_features = required_bits(&level.cpu);
+        if executable.cpu_features & !here != 0 {
+            println!("not run: this machine cannot run code for {}", level.cpu.name);
+            continue;
+        }
+        let x = input(set);
+        let mut binding = executable.bind(std::slice::from_ref(&x)).expect("an input of the model");
+        let mut stamps = Vec::new();
+        assert_eq!(executable.run_profiled(&mut binding, &mut stamps), 0);
+        let ran: Vec<u32> = stamps.iter().filter(|stamp| stamp.is_end).map(|stamp| stamp.kernel).collect();
+        assert_eq!(ran, kernels.collect::<Vec<_>>(), "{set:?} on {}", level.cpu.name);
+        let want = interp::run(specialization.graph(), &[x]).expect("an input of the graph");
+        close(set, &executable.outputs(&binding), &want);
+    }
+    let least = compilation.linked().cpu_features;
+    for bit in (0..32).map(|bit| 1 << bit).filter(|bit| least & bit != 0) {
+        executable.cpu_features = least & !bit;
+        let mut binding = executable.bind(&[input(SETS[0])]).expect("an input of the model");
+        assert_eq!(executable.run(&mut binding), status::ERROR_CPU);
+    }
+}
+
 fn linked_sets_run(level: Level, link: Link) {
     let folder = TempDir::new().expect("a temporary folder");
     let compilation = built(folder.path(), level, &SETS);
@@ -202,10 +248,12 @@ fn linked_sets_run(level: Level, link: Link) {
 
 #[test]
 fn linked_sets_run_on_x86_64() {
-    Machine::X86_64.levels().into_iter().for_each(|level| linked_sets_run(level, Link::Pie));
+    let all = [all_levels(Machine::X86_64)];
+    Machine::X86_64.levels().into_iter().chain(all).for_each(|level| linked_sets_run(level, Link::Pie));
 }
 
 #[test]
 fn linked_sets_run_on_aarch64() {
-    Machine::Aarch64.levels().into_iter().for_each(|level| linked_sets_run(level, Link::Static));
+    let all = [all_levels(Machine::Aarch64)];
+    Machine::Aarch64.levels().into_iter().chain(all).for_each(|level| linked_sets_run(level, Link::Static));
 }

@@ -31,7 +31,7 @@ const INSTRUCTION_SETS: [&str; 11] = ["x86", "aarch64", "arm64", "amd64", "neon"
 const NAME_INSTRUCTION_SETS: [(&str, &str); 6] = [
     ("compiler/kernel/src/target.rs", "the architectures and relocations that a target can state"),
     ("compiler/src/targets.rs", "the list of targets and triples"),
-    ("compiler/src/emit/mod.rs", "the architecture in the descriptor of a model"),
+    ("compiler/src/emit/cpus.rs", "the architecture in the descriptor of a model"),
     ("compiler/src/emit/object.rs", "the relocations of each object format"),
     ("compiler/src/tools/args.rs", "examples in the help"),
     ("compiler/src/tools/exec.rs", "the relocations of a loaded module"),

@@ -14,6 +14,9 @@ use serde::{Deserialize, Serialize};
 pub struct Decisions {
     /// Carried out in this order, on the lowered program.
     pub fusions: Vec<Fusion>,
+    /// Convolutions of the fused program that multiply less, by kernel.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub winograd: BTreeMap<String, Winograd>,
     /// Of the fused kernels, by name.
     pub order: Vec<String>,
     /// By buffer. A buffer that is not named is dense and row-major; the caller's buffers always are.
@@ -41,6 +44,16 @@ pub enum Fusion {
     Redirect { from: String, to: String },
     /// Several kernels store parts of the buffer `from`: each does the consumer's elementwise work on its part before it stores it.
     Distribute { from: String, consumer: String },
+}
+
+/// A convolution with filters of 3 × 3 is computed by Winograd's transforms: of its inputs, in tiles, and of the products of these with
+/// transformed weights. Sums differ by more than their order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Winograd {
+    /// Results along each dimension of a tile: 2 or 4. Each of a tile's products takes the place of that square of sums.
+    pub outputs: usize,
+    /// Rows of tiles that are transformed together: a divisor of the number of rows of all images.
+    pub rows: usize,
 }
 
 /// Order of a buffer's elements in memory: an index is taken apart into physical coordinates, the first outermost, which are dense.
@@ -88,14 +101,22 @@ pub enum Step {
 }
 
 impl Decisions {
-    /// One line for each fusion, layout and schedule step, in the order in which fuel is spent on them.
+    /// One line for each fusion, transformed convolution, layout and schedule step, in the order in which fuel is spent on them.
     pub fn lines(&self) -> Vec<String> {
         let fusions = self.fusions.iter().map(|fusion| format!("[fuse] {fusion}"));
+        let winograd = self.winograd.iter().map(|(kernel, winograd)| format!("[winograd] {kernel}: {winograd}"));
         let layouts = self.layouts.iter().map(|(buffer, layout)| format!("[layout] @{buffer} as {layout}"));
         let steps = self.order.iter().filter_map(|name| Some((name, self.kernels.get(name)?)));
         let steps =
             steps.flat_map(|(name, decision)| decision.schedule.iter().map(move |step| format!("[schedule] {name}: {step}")));
-        fusions.chain(layouts).chain(steps).collect()
+        fusions.chain(winograd).chain(layouts).chain(steps).collect()
+    }
+}
+
+impl fmt::Display for Winograd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { outputs, rows } = self;
+        write!(f, "{outputs} × {outputs} results of a tile, {rows} rows of tiles together")
     }
 }
 

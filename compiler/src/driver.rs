@@ -1,35 +1,34 @@
 //! The stages, in order. Nothing else knows the order, and a stage sees nothing but what the one before it made.
 
 mod options;
+mod specialization;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use mcc_kernel::{Code, Facts, Target};
-use mcc_runtime::ARENA_ALIGN;
-use mcc_support::error::NodeRef;
+use mcc_kernel::{Code, Cpu, Facts, Target};
 use mcc_support::{Error, Result, Shape, bug, ensure};
 use sha2::{Digest, Sha256};
+use target_lexicon::Triple;
 
 use crate::codegen;
-use crate::decide;
+use crate::decide::{self, Question};
 use crate::decisions::Decisions;
 use crate::emit::extents::Extents;
-use crate::emit::{self, BufferPlace, CompiledKernel, CompiledModel, DimRange, Linked, Port, Staged, WeightsPlace};
+use crate::emit::{self, CompiledModel, DimRange, Linked, Port, WeightsPlace};
 use crate::graph::lengths::{Length, Lengths};
 use crate::graph::{self, Graph};
-use crate::import::{self, Imported, NamedValue, WarningKind};
-use crate::loops::regions::Item;
-use crate::loops::{self, BufferId, Program, RegionKind};
+use crate::import::{self, Imported, WarningKind};
+use crate::loops::{self, BufferId, Program};
 use crate::onnx::Model;
 use crate::parallel;
 use crate::passes;
-use crate::plan::{self, Place};
 use crate::realize::{self, Realized};
 use crate::targets::{self, Machine};
 
 pub use options::{Options, ShapeSet};
+pub use specialization::{Specialization, Value};
 
 macro_rules! stages {
     ($($(#[$doc:meta])* $stage:ident = $name:literal,)*) => {
@@ -89,7 +88,9 @@ pub struct Compilation {
     pub path: PathBuf,
     /// As in [`Options::files`].
     files: Vec<PathBuf>,
-    pub machine: Machine,
+    pub triple: Triple,
+    /// At least one, the best first: each has all that those behind it have.
+    pub levels: Vec<CpuLevel>,
     /// Prefix of the symbols.
     pub name: String,
     /// The options that the result depends on.
@@ -97,7 +98,6 @@ pub struct Compilation {
     pub warnings: Vec<String>,
     profile: bool,
     weights_place: WeightsPlace,
-    target: &'static dyn Target,
     source_sha256: [u8; 32],
     model: Option<Model>,
     specializations: Vec<Specialization>,
@@ -106,51 +106,22 @@ pub struct Compilation {
     linked: Option<Linked>,
 }
 
-/// What the stages made for one set of shapes.
-#[derive(Default)]
-pub struct Specialization {
-    /// The outputs of the model's nodes, in their order.
-    pub values: Vec<Value>,
-    /// One line for each rewrite of the graph.
-    pub rewrites: Vec<String>,
-    /// Those that fuel is spent on.
-    passes_steps: Vec<String>,
-    /// What the passes left of the fuel.
-    fuel: Option<u64>,
-    graph: Option<Graph>,
-    program: Option<Program>,
-    decisions: Option<Decisions>,
-    realized: Option<Realized>,
-    kernels: Vec<codegen::Compiled>,
-    codes: Vec<Code>,
+/// A CPU that is compiled for, and what compiles the kernels for it.
+#[derive(Clone)]
+pub struct CpuLevel {
+    pub cpu: Cpu,
+    pub target: &'static dyn Target,
 }
 
-/// An output of a node of the model, and what became of it.
-#[derive(Clone, Debug)]
-pub struct Value {
-    pub name: String,
-    pub node: NodeRef,
-    /// In the graph as it is now; `None` where passes did away with it.
-    pub id: Option<graph::ValueId>,
-    /// In the lowered program, where it is stored.
-    pub buffer: Option<String>,
-}
-
-impl Value {
-    fn new(named: NamedValue) -> Self {
-        Self { name: named.name, node: named.node, id: Some(named.value), buffer: None }
+impl std::fmt::Debug for CpuLevel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CpuLevel").field("cpu", &self.cpu).field("target", &self.target.name()).finish()
     }
 }
 
 impl std::fmt::Debug for Compilation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Compilation").field("name", &self.name).field("machine", &self.machine).finish_non_exhaustive()
-    }
-}
-
-impl std::fmt::Debug for Specialization {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Specialization").field("rewrites", &self.rewrites).finish_non_exhaustive()
+        f.debug_struct("Compilation").field("name", &self.name).field("triple", &self.triple).finish_non_exhaustive()
     }
 }
 
@@ -159,12 +130,37 @@ impl Compilation {
         self.model.as_ref().expect("the model was decoded")
     }
 
-    /// One for each set of shapes: first that of [`Options::import`].
+    /// One for each set of shapes, first that of [`Options::import`]; once it is decided on, such for each CPU, the best first.
     pub fn specializations(&self) -> &[Specialization] {
         &self.specializations
     }
 
-    /// Of the first set of shapes, as everything that stands for one specialization.
+    /// The best level that this machine has, or the last.
+    pub fn level_here(&self) -> &CpuLevel {
+        let has = mcc_runtime::detect_cpu_features();
+        let fits = |level: &&CpuLevel| emit::required_bits(&level.cpu) & !has == 0;
+        self.levels.iter().find(fits).unwrap_or_else(|| self.levels.last().expect("at least one"))
+    }
+
+    /// One for each set of shapes: those that run on this machine.
+    pub fn specializations_here(&self) -> &[Specialization] {
+        let here = self.level_here();
+        let mut levels = self.specializations.chunk_by(|one, next| one.level == next.level);
+        let of_here = |sets: &&[Specialization]| std::ptr::eq(&self.levels[sets[0].level], here);
+        levels.find(of_here).unwrap_or_else(|| self.sets())
+    }
+
+    /// One for each set of shapes: those for the best CPU.
+    fn sets(&self) -> &[Specialization] {
+        self.specializations.chunk_by(|one, next| one.level == next.level).next().unwrap_or_default()
+    }
+
+    /// As `--cpu` takes them.
+    pub fn cpu_names(&self) -> String {
+        emit::cpu_names(self.levels.iter().map(|level| &level.cpu))
+    }
+
+    /// Of the first set of shapes for the best CPU, as everything that stands for one specialization.
     pub fn graph(&self) -> &Graph {
         self.specializations[0].graph()
     }
@@ -191,11 +187,11 @@ impl Compilation {
 
     /// Of the target that compiles the kernels.
     pub fn facts(&self) -> Facts {
-        self.target.facts(&self.machine.cpu)
+        self.levels[0].facts()
     }
 
     pub fn target_name(&self) -> &'static str {
-        self.target.name()
+        self.levels[0].target.name()
     }
 
     /// One for each kernel of the realized program, in its order.
@@ -213,28 +209,31 @@ impl Compilation {
     }
 
     fn new(options: &Options) -> Result<Self> {
-        let machine = Machine::new(&options.target, options.cpu.as_deref())?.protect(options.branch_protection)?;
+        let machines = Machine::levels(&options.target, options.cpu.as_deref())?;
+        let machines = machines.into_iter().map(|machine| machine.protect(options.branch_protection));
+        let machines: Vec<Machine> = machines.collect::<Result<_>>()?;
+        let triple = machines[0].triple.clone();
+        let levels: Vec<CpuLevel> = machines.into_iter().map(CpuLevel::new).collect();
         let stem = options.model.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
         let name = match &options.name {
             Some(name) => emit::given_model_name(name)?,
             None => emit::model_name(&stem),
         };
         let weights_place = match &options.weights {
-            WeightsPlace::Section(name) => WeightsPlace::section(name, &machine.triple)?,
+            WeightsPlace::Section(name) => WeightsPlace::section(name, &triple)?,
             other => other.clone(),
         };
-        let record = options.record(&machine);
-        let (target, _) = targets::target_for(&machine.cpu);
+        let record = options.record(&triple, &emit::cpu_names(levels.iter().map(|level| &level.cpu)));
         Ok(Self {
             path: options.model.clone(),
             profile: options.profile,
             weights_place,
             files: options.files.clone(),
-            machine,
+            triple,
+            levels,
             name,
             options: record,
             warnings: Vec::new(),
-            target,
             source_sha256: [0; 32],
             model: None,
             specializations: Vec::new(),
@@ -291,17 +290,44 @@ impl Compilation {
         }
     }
 
+    /// What was made for each set of shapes so far is the same for each CPU.
+    fn multiply(&mut self) {
+        let sets = std::mem::take(&mut self.specializations);
+        let of = |level: usize| sets.iter().map(move |set| Specialization { level, ..set.clone() });
+        self.specializations = (0..self.levels.len()).flat_map(of).collect();
+    }
+
     fn decide(&mut self, options: &Options) -> Result<()> {
-        let target = self.target.name();
+        self.multiply();
         let decisions = if options.decisions.is_empty() {
-            let programs: Vec<&Program> = self.specializations.iter().map(Specialization::program).collect();
-            let fuel: Vec<Option<u64>> = self.specializations.iter().map(|specialization| specialization.fuel).collect();
-            decide::decide(&programs, target, &self.facts(), &fuel)
+            let facts: Vec<Facts> = self.levels.iter().map(CpuLevel::facts).collect();
+            let mut questions = Vec::new();
+            for one in &self.specializations {
+                let (facts, target) = (&facts[one.level], self.levels[one.level].target.name());
+                let may_transform = options.winograd;
+                questions.push(Question {
+                    program: one.program(),
+                    target,
+                    facts,
+                    level: one.level,
+                    may_transform,
+                    fuel: one.fuel,
+                });
+            }
+            decide::decide(&questions)
         } else {
             let (given, needed) = (options.decisions.len(), self.specializations.len());
-            ensure!(given == needed, "decisions for {given} sets of shapes are given, there are {needed}");
-            for (kernel, decision) in options.decisions.iter().flat_map(|decisions| &decisions.kernels) {
-                ensure!(decision.target == target, "the target of kernel '{kernel}' is '{}', not '{target}'", decision.target);
+            let each = if self.levels.len() == 1 { "" } else { " for each CPU" };
+            ensure!(given == needed, "decisions for {given} sets of shapes are given, there are {needed}{each}");
+            for (decisions, one) in options.decisions.iter().zip(&self.specializations) {
+                let target = self.levels[one.level].target.name();
+                for (kernel, decision) in &decisions.kernels {
+                    ensure!(
+                        decision.target == target,
+                        "the target of kernel '{kernel}' is '{}', not '{target}'",
+                        decision.target
+                    );
+                }
             }
             options.decisions.clone()
         };
@@ -315,8 +341,8 @@ impl Compilation {
         let programs: Vec<(&Program, &Decisions)> =
             self.specializations.iter().map(|one| (one.program(), one.decisions())).collect();
         let realized = realize::realize_all(&programs, options.keep_values)?;
-        let facts = self.facts();
-        for realized in &realized {
+        for (realized, one) in realized.iter().zip(&self.specializations) {
+            let facts = self.levels[one.level].facts();
             for kernel in &realized.program.kernels {
                 codegen::check_lanes(&realized.program, kernel, &facts)?;
             }
@@ -328,8 +354,8 @@ impl Compilation {
     }
 
     fn codegen(&mut self) {
-        let facts = self.facts();
         for specialization in &mut self.specializations {
+            let facts = self.levels[specialization.level].facts();
             let Realized { program, plan } = specialization.realized();
             specialization.kernels =
                 parallel::map(&program.kernels, |kernel| codegen::kernel(program, &plan.layouts, kernel, &facts));
@@ -337,8 +363,8 @@ impl Compilation {
     }
 
     fn target(&mut self) {
-        let (target, cpu) = (self.target, &self.machine.cpu);
         for specialization in &mut self.specializations {
+            let CpuLevel { cpu, target } = &self.levels[specialization.level];
             specialization.codes = parallel::map(&specialization.kernels, |compiled| target.compile(&compiled.kernel, cpu));
         }
     }
@@ -358,7 +384,9 @@ impl Compilation {
                 ..compiled
             }
         };
-        let specializations = self.specializations.iter().enumerate().map(specialization);
+        let sets = self.sets().len();
+        let numbered = self.specializations.iter().enumerate().map(|(index, one)| (index % sets, one));
+        let specializations = numbered.map(specialization);
         let ports = |kind, tensors: &[(String, BufferId)], symbols: &[Vec<Option<usize>>]| -> Vec<Port> {
             let mut ports = ports(&self.name, kind, program, tensors);
             let all: Vec<&emit::Symbol> = extents.dims.iter().chain(&extents.counts).collect();
@@ -369,8 +397,8 @@ impl Compilation {
         };
         let model = CompiledModel {
             name: self.name.clone(),
-            triple: self.machine.triple.clone(),
-            cpu: self.machine.cpu.clone(),
+            triple: self.triple.clone(),
+            cpus: self.levels.iter().map(|level| level.cpu.clone()).collect(),
             inputs: ports("input", &program.inputs[..self.graph().tensor_inputs().len()], &extents.inputs),
             outputs: ports("output", &program.outputs[..self.graph().tensor_outputs().len()], &extents.outputs),
             dims: extents.dims.clone(),
@@ -485,8 +513,8 @@ impl Compilation {
 
     /// Checks what a stage made.
     fn verify(&self, stage: Stage) {
-        let facts = self.facts();
-        if let Err(error) = self.specializations.iter().try_for_each(|specialization| specialization.verify(stage, &facts)) {
+        let verify = |one: &Specialization| one.verify(stage, &self.levels[one.level].facts());
+        if let Err(error) = self.specializations.iter().try_for_each(verify) {
             bug!("what stage '{}' made is wrong: {error}\n{}", stage.name(), self.text(stage));
         }
     }
@@ -508,138 +536,20 @@ impl Compilation {
                 };
                 self.specializations.iter().map(codes).collect()
             }
-            _ => self.specializations.iter().map(|specialization| specialization.text(stage)).collect(),
+            Stage::Import | Stage::Passes | Stage::Lower => self.sets().iter().map(|one| one.text(stage)).collect(),
+            Stage::Realize | Stage::Codegen => self.specializations.iter().map(|one| one.text(stage)).collect(),
         }
     }
 }
 
-impl Specialization {
-    /// What fuel is spent on, one line each, in order: rewrites, then decisions.
-    pub fn steps(&self) -> Vec<String> {
-        self.passes_steps.iter().cloned().chain(self.decisions().lines()).collect()
+impl CpuLevel {
+    fn new(machine: Machine) -> Self {
+        let (target, _) = targets::target_for(&machine.cpu);
+        Self { cpu: machine.cpu, target }
     }
 
-    pub fn graph(&self) -> &Graph {
-        self.graph.as_ref().expect("the model was imported")
-    }
-
-    pub fn program(&self) -> &Program {
-        self.program.as_ref().expect("the graph was lowered")
-    }
-
-    pub fn decisions(&self) -> &Decisions {
-        self.decisions.as_ref().expect("the program was decided on")
-    }
-
-    pub fn realized(&self) -> &Realized {
-        self.realized.as_ref().expect("the decisions were carried out")
-    }
-
-    /// One for each kernel of the realized program, in its order.
-    pub fn kernels(&self) -> &[codegen::Compiled] {
-        &self.kernels
-    }
-
-    fn plan_text(&self) -> String {
-        format!("{}\n", plan::text::print(&self.realized().program, &self.realized().plan).trim_end())
-    }
-
-    fn verify(&self, stage: Stage, facts: &Facts) -> Result<()> {
-        match stage {
-            Stage::Import | Stage::Passes => graph::verify::verify(self.graph()),
-            Stage::Codegen => {
-                let verify = |compiled: &codegen::Compiled| mcc_kernel::verify::verify(&compiled.kernel, Some(facts));
-                self.kernels.iter().try_for_each(verify).map_err(Error::new)
-            }
-            Stage::Realize => {
-                let Realized { program, plan } = self.realized();
-                let problems = plan::check::check(program, plan);
-                if problems.is_empty() { loops::verify::verify(program) } else { Err(Error::new(problems.join("\n"))) }
-            }
-            Stage::Lower => loops::verify::verify(self.program()),
-            Stage::Decode | Stage::Decide | Stage::Target | Stage::Emit => Ok(()),
-        }
-    }
-
-    fn text(&self, stage: Stage) -> String {
-        match stage {
-            Stage::Import | Stage::Passes => self.graph().to_string(),
-            Stage::Lower => self.program().to_string(),
-            Stage::Realize => format!("{}{}", self.realized().program, self.plan_text()),
-            Stage::Codegen => self.kernels.iter().map(|compiled| mcc_kernel::text::print(&compiled.kernel)).collect(),
-            Stage::Decode | Stage::Decide | Stage::Target | Stage::Emit => String::new(),
-        }
-    }
-
-    /// What `emit` is given, without the extents that tell it from others.
-    fn compiled(&self) -> emit::Specialization {
-        let Realized { program, plan } = self.realized();
-        let kernels =
-            program.kernels.iter().zip(&self.kernels).zip(&self.codes).map(|((kernel, compiled), code)| CompiledKernel {
-                name: kernel.name.clone(),
-                origins: kernel.origins.clone(),
-                code: code.clone(),
-                args: compiled.buffers.iter().map(|&buffer| buffer_place(plan.places[buffer])).collect(),
-                extent: compiled.extent as i64,
-            });
-        let lengths = &self.graph().lengths;
-        let inputs = &program.inputs[..program.inputs.len() - lengths.dims.len()];
-        let found = lengths.counts.len() + lengths.checks.len();
-        let outputs = &program.outputs[..program.outputs.len() - found];
-        let mut arena_bytes = plan.arena_bytes as u64;
-        let mut reserve = |size_bytes: u64| {
-            let offset = arena_bytes.next_multiple_of(ARENA_ALIGN as u64);
-            // Also what has no element has a place.
-            arena_bytes = offset + size_bytes.max(1);
-            offset
-        };
-        let mut staged = |tensors: &[(String, BufferId)], list: &[Vec<Option<Length>>]| -> Vec<Option<Staged>> {
-            let stage = |(place, (_, buffer)): (usize, &(String, BufferId))| {
-                let axes = list.get(place).filter(|axes| axes.iter().any(Option::is_some))?;
-                let symbols: Vec<_> = axes.iter().map(|axis| axis.map(|length| lengths.symbol(length))).collect();
-                let ty = &program.buffers[*buffer].ty;
-                Some(Staged::new(place, ty, &symbols, reserve(ty.size_bytes() as u64)))
-            };
-            tensors.iter().enumerate().map(stage).collect()
-        };
-        let (staged_inputs, staged_outputs) = (staged(inputs, &lengths.inputs), staged(outputs, &lengths.outputs));
-        let found: Vec<u64> = (0..found).map(|_| reserve(8)).collect();
-        let staged_place = |staged: &[Option<Staged>], at: usize, place: BufferPlace| {
-            staged[at].as_ref().map_or(place, |staged| BufferPlace::Arena(staged.arena_offset()))
-        };
-        // Dims and counts come behind the tensors.
-        let place = |place: BufferPlace| match place {
-            BufferPlace::Input(at) if at >= inputs.len() => BufferPlace::Dim(at - inputs.len()),
-            BufferPlace::Output(at) if at >= outputs.len() => BufferPlace::Arena(found[at - outputs.len()]),
-            BufferPlace::Input(at) => staged_place(&staged_inputs, at, place),
-            BufferPlace::Output(at) => staged_place(&staged_outputs, at, place),
-            other => other,
-        };
-        let kernels = kernels
-            .map(|kernel| CompiledKernel { args: kernel.args.iter().map(|&arg| place(arg)).collect(), ..kernel })
-            .collect();
-        let count = |(symbol, &arena_offset): (&graph::lengths::Symbol, &u64)| emit::Count::Found {
-            arena_offset,
-            min: symbol.min as i64,
-            max: symbol.max as i64,
-        };
-        let shapes = |tensors: &[(String, BufferId)]| {
-            tensors.iter().map(|(_, buffer)| program.buffers[*buffer].ty.shape.clone()).collect()
-        };
-        emit::Specialization {
-            dims: Vec::new(),
-            counts: lengths.counts.iter().zip(&found).map(count).collect(),
-            checks: lengths.checks.iter().zip(&found[lengths.counts.len()..]).map(count).collect(),
-            inputs: shapes(inputs),
-            outputs: shapes(outputs),
-            kernels,
-            runs: runs(program, plan, &program.items()),
-            staged_inputs: staged_inputs.into_iter().flatten().collect(),
-            staged_outputs: staged_outputs.into_iter().flatten().collect(),
-            arena_bytes,
-            arena_lower_bound_bytes: plan.lower_bound_bytes as u64,
-            status_offset: plan.status_offset.map(|offset| offset as u64),
-        }
+    fn facts(&self) -> Facts {
+        self.target.facts(&self.cpu)
     }
 }
 
@@ -653,7 +563,7 @@ impl Compilation {
 
     fn listing<'a>(&self, functions: impl Iterator<Item = (&'a str, &'a Code)>) -> String {
         let listed = |(symbol, code): (&str, &Code)| {
-            let text = targets::disassemble(self.machine.cpu.arch, code);
+            let text = targets::disassemble(self.levels[0].cpu.arch, code);
             format!("{symbol}: ; {} bytes, {} of stack\n{text}\n", code.bytes.len(), code.stack_bytes)
         };
         functions.map(listed).collect()
@@ -675,22 +585,6 @@ pub fn compile_graph(graph: Graph, options: &Options, observer: &mut dyn Observe
     compilation.specializations = vec![Specialization { graph: Some(graph), ..Specialization::default() }];
     compilation.run_from(Stage::Passes, options, observer)?;
     Ok(compilation)
-}
-
-/// What a run does, with kernels by place.
-fn runs(program: &Program, plan: &plan::MemoryPlan, items: &[Item]) -> Vec<emit::Step<usize>> {
-    let run = |item: &Item| match item {
-        Item::Kernel(place) => emit::Step::Call(*place),
-        Item::Region(region, items) => {
-            let (kind, body) = (program.regions[*region].kind, runs(program, plan, items));
-            let condition = buffer_place(plan.places[kind.condition()]);
-            match kind {
-                RegionKind::Loop { .. } => emit::Step::Loop { go: condition, body },
-                RegionKind::Branch { taken, .. } => emit::Step::Branch { cond: condition, taken, body },
-            }
-        }
-    };
-    items.iter().map(run).collect()
 }
 
 fn ports(model: &str, kind: &str, program: &Program, tensors: &[(String, BufferId)]) -> Vec<Port> {
@@ -725,15 +619,5 @@ fn run_extents(model: &str, lengths: &Lengths) -> Extents {
         outputs: places(&lengths.outputs),
         dim_values: Vec::new(),
         count_values: Vec::new(),
-    }
-}
-
-fn buffer_place(place: Place) -> BufferPlace {
-    match place {
-        Place::Unused => bug!("a kernel refers to a buffer that has no place"),
-        Place::Input(index) => BufferPlace::Input(index),
-        Place::Output(index) => BufferPlace::Output(index),
-        Place::Weights { offset, .. } => BufferPlace::Weights(offset as u64),
-        Place::Arena { offset, .. } => BufferPlace::Arena(offset as u64),
     }
 }

@@ -1,11 +1,14 @@
 //! Which machines are compiled for, and by which target.
 
+use std::cmp::Reverse;
 use std::fmt::Write as _;
 
 use mcc_kernel::{Arch, BranchProtection, Cpu, Target};
 use mcc_support::{Error, Result, ensure};
 use mcc_target_portable as portable;
 use target_lexicon::{Architecture, BinaryFormat, Environment, OperatingSystem, PointerWidth, Triple};
+
+use crate::emit::required_features;
 
 pub use portable::{Class, Instruction, disassemble, instructions};
 
@@ -64,6 +67,26 @@ impl Machine {
         Ok(Self { triple, cpu })
     }
 
+    /// From `--target` and a list of CPUs, the best first; `+FEATURE` in it is the CPU before with that feature.
+    ///
+    /// # Errors
+    ///
+    /// As for one, and CPUs of which none has all that the other has, or between which a run cannot choose.
+    pub fn levels(target: &str, cpus: Option<&str>) -> Result<Vec<Self>> {
+        let Some(cpus) = cpus else { return Ok(vec![Self::new(target, None)?]) };
+        let mut machines: Vec<Self> = Vec::new();
+        for name in cpus.split(',').map(str::trim) {
+            let name = match machines.last() {
+                Some(before) if name.starts_with('+') => format!("{}{name}", before.cpu.name),
+                _ => name.to_string(),
+            };
+            machines.push(Self::new(target, Some(&name))?);
+        }
+        machines.sort_by_key(|machine| Reverse(machine.cpu.features.len()));
+        machines.windows(2).try_for_each(|pair| expect_better(&pair[0].cpu, &pair[1].cpu))?;
+        Ok(machines)
+    }
+
     /// The same with code that is protected.
     ///
     /// # Errors
@@ -75,6 +98,22 @@ impl Machine {
         self.cpu.protection = protection;
         Ok(self)
     }
+}
+
+/// Wants all that the weaker CPU has in the better one, and something more that a run can test.
+fn expect_better(better: &Cpu, weaker: &Cpu) -> Result<()> {
+    let names = format!("'{}' and '{}'", better.name, weaker.name);
+    if let Some(feature) = weaker.features.difference(&better.features).next() {
+        let more = better.features.difference(&weaker.features).next().expect("it has no fewer features");
+        return Err(Error::new(format!("of the CPUs {names}, the first alone has {more} and the second alone has {feature}"))
+            .help(
+                "of CPUs in one object, each must have all that the weaker ones have; compile an object for each, with --name",
+            ));
+    }
+    ensure!(better.features != weaker.features, "the CPUs {names} have the same features: a run cannot choose between them");
+    let tested = required_features(better) != required_features(weaker);
+    ensure!(tested, "the CPUs {names} differ in no feature that mcc_call.cpu_features tells: a run cannot choose between them");
+    Ok(())
 }
 
 fn select(target: &str) -> Result<(Triple, Arch)> {
@@ -143,6 +182,31 @@ mod tests {
             let (target, refused) = target_for(&machine.cpu);
             assert_eq!(target.name(), expected, "{name}");
             assert!(refused.first().map_or("", String::as_str).starts_with(reason) && refused.is_empty() == reason.is_empty());
+        }
+    }
+
+    #[test]
+    fn levels_are_ordered_and_told_apart() {
+        for (target, cpus, expected) in [
+            ("x86_64", "x86-64-v3", Ok(&["x86-64-v3"][..])),
+            ("x86_64", "x86-64-v2,x86-64-v4,x86-64", Ok(&["x86-64-v4", "x86-64-v2", "x86-64"])),
+            ("x86_64", "x86-64-v4, +avx512vnni", Ok(&["x86-64-v4+avx512vnni", "x86-64-v4"])),
+            ("aarch64", "armv8-a,+dotprod,+fp16", Ok(&["armv8-a+dotprod+fp16", "armv8-a+dotprod", "armv8-a"])),
+            ("aarch64", "+dotprod,armv8-a", Err("unknown CPU ''")),
+            ("aarch64", "armv8-a,", Err("unknown CPU ''")),
+            ("aarch64", "armv8-a+fp16,armv8-a+dotprod", Err("the first alone has fp16 and the second alone has dotprod")),
+            ("aarch64", "armv8-a,cortex-a53", Err("have the same features")),
+            ("aarch64", "armv8-a,armv8-a+lse", Err("differ in no feature that mcc_call.cpu_features tells")),
+            ("x86_64", "x86-64-v2,armv8-a", Err("unknown CPU 'armv8-a'")),
+        ] {
+            let found = Machine::levels(target, Some(cpus));
+            match (found, expected) {
+                (Ok(found), Ok(expected)) => {
+                    assert_eq!(found.iter().map(|machine| &*machine.cpu.name).collect::<Vec<_>>(), expected);
+                }
+                (Err(error), Err(expected)) => assert!(error.to_string().contains(expected), "{cpus}: {error}"),
+                (found, _) => panic!("{cpus}: {found:?}"),
+            }
         }
     }
 

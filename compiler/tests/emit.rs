@@ -35,6 +35,7 @@ fn port(name: &str, c_name: &str, dtype: DType, shape: &[usize]) -> Port {
 /// The one for all shapes.
 fn specialization(kernels: Vec<CompiledKernel>, arena_bytes: u64) -> Specialization {
     Specialization {
+        level: 0,
         dims: Vec::new(),
         counts: Vec::new(),
         checks: Vec::new(),
@@ -78,6 +79,7 @@ fn protected(triple: &str, weights_place: WeightsPlace, protection: BranchProtec
     ];
     let kernels = calls.map(|(name, op, args)| CompiledKernel {
         name: name.to_string(),
+        winograd: None,
         origins: vec!["/a.node".to_string(), "other".to_string()],
         code: targets::target_for(&cpu).0.compile(&elementwise(name, op), &cpu),
         args: args.to_vec(),
@@ -87,7 +89,7 @@ fn protected(triple: &str, weights_place: WeightsPlace, protection: BranchProtec
     let model = CompiledModel {
         name: "net".to_string(),
         triple,
-        cpu,
+        cpus: vec![cpu],
         inputs: vec![port("x:0", "x", DType::F32, &[2, 4])],
         outputs: vec![port("y", "y", DType::F32, &[8])],
         dims: Vec::new(),
@@ -422,7 +424,7 @@ fn headers_compile_cleanly() {
             weights_place: WeightsPlace::Object,
             weights: Default::default(),
             triple: triple.clone(),
-            cpu: cpu.clone(),
+            cpus: vec![cpu.clone()],
             model_sha256: [0; 32],
             options: serde_json::json!({}),
             options_sha256: [0; 32],

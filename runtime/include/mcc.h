@@ -274,11 +274,11 @@ typedef struct mcc_model {
     uint32_t size;        /* sizeof(mcc_model) as the compiler knew it */
     uint32_t abi_version; /* MCC_ABI_VERSION */
     uint32_t arch;        /* mcc_arch */
-    uint32_t cpu_features; /* required */
+    uint32_t cpu_features; /* required, by the weakest of the CPUs */
     mcc_offset name;      /* the NAME of the symbols */
     mcc_offset compiler;  /* "mcc 0.1.0" */
     mcc_offset target;    /* triple, "x86_64-unknown-linux-gnu" */
-    mcc_offset cpu;       /* "x86-64-v3" */
+    mcc_offset cpu;       /* "x86-64-v3"; several, the best first, "x86-64-v4,x86-64-v2": a run takes the best that is allowed */
     mcc_offset call;      /* the function NAME_call */
     mcc_offset weights;   /* packed weights; 0 if there are none or they were left out */
     uint32_t input_count;

@@ -44,11 +44,16 @@ impl Machine {
 
     /// Runs a program for this machine.
     pub fn program(self, path: &Path) -> Command {
-        if self.is_host() {
-            return Command::new(path);
-        }
+        if self.is_host() { Command::new(path) } else { self.emulated(path, "max") }
+    }
+
+    /// Runs a program on a CPU that qemu knows by this name.
+    pub fn emulated(self, path: &Path, cpu: &str) -> Command {
         let mut command = Command::new(format!("qemu-{}", self.target()));
-        command.arg("-L").arg(format!("/usr/{}-linux-gnu", self.target())).arg(path);
+        if !self.is_host() {
+            command.arg("-L").arg(format!("/usr/{}-linux-gnu", self.target()));
+        }
+        command.args(["-cpu", cpu]).arg(path);
         command
     }
 }

@@ -377,6 +377,14 @@ impl<'b> Generator<'b, '_> {
     fn conv(&mut self, x: Wire<'b>) -> Step<'b> {
         let shape = x.shape();
         let rank = shape.rank().checked_sub(2).filter(|&rank| rank > 0)?;
+        if rank == 2 && self.random.chance(0.4) {
+            // Of the kind that may be computed in tiles.
+            let weights = vec![1 + self.random.below(9), shape[1], 3, 3];
+            let pads = (0..rank).map(|_| (self.random.below(3) as i64, self.random.below(3) as i64)).collect();
+            let conv = Conv { strides: vec![1; 2], dilations: vec![1; 2], pads, input_dilations: vec![1; 2], groups: 1 };
+            let weights = self.constant(x.dtype(), weights);
+            return Some((Op::Conv(conv), vec![x, weights]));
+        }
         let divisors: Vec<usize> = (1..=shape[1]).filter(|&groups| shape[1].is_multiple_of(groups)).collect();
         let groups = *self.random.pick(&divisors);
         let mut weights = vec![groups * (1 + self.random.below(if groups > 4 { 2 } else { 9 })), shape[1] / groups];

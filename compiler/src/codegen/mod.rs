@@ -21,7 +21,7 @@ use crate::decisions::Layout;
 use crate::loops::{self, AxisId, AxisKind, AxisMode, Binary, BufferId, Expr, ExprId, Program, Stmt, VarId};
 
 /// A kernel as kernel IR: a function of `(args, begin, end)` (see [`ir::Kernel`]).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Compiled {
     pub kernel: ir::Kernel,
     /// The buffers whose pointers `args` holds, in order.

@@ -78,7 +78,7 @@ impl Problem {
         let lanes = self.lane_counts[0];
         let columns: Vec<usize> = match self.panel {
             Some(panel) => vec![panel],
-            None if self.is_windows() => vec![lanes.min(self.columns)],
+            None if self.is_windows() => vec![self.window_columns(facts).min(self.columns)],
             None => {
                 (1..=MAX_VECTORS.min(self.columns.div_ceil(lanes))).map(|vectors| (vectors * lanes).min(self.columns)).collect()
             }
@@ -108,6 +108,13 @@ impl Problem {
             }
         }
         sizes
+    }
+
+    /// Neighbours of windows that are done together: a vector, and where windows leave out some of what they slide over, so that loads
+    /// are many beside the multiply-adds, two that share a line of the cache.
+    fn window_columns(&self, facts: &Facts) -> usize {
+        let (lanes, line) = (self.lane_counts[0], facts.line_bytes / self.lane_bytes.max(1));
+        if self.steps.iter().any(|&step| step > 1) && 2 * lanes <= line { 2 * lanes } else { lanes }
     }
 
     /// Vectors for so many neighbours, each of the widest that the rest fills.

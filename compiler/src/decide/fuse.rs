@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use super::nest::{Access, Nest, accesses};
-use super::schedule::padded_rounds;
+use super::schedule::{MAX_END, padded_rounds};
 use crate::decisions::Fusion;
 use crate::loops::linear::{self, Atom, Linear};
 use crate::loops::sites;
@@ -239,12 +239,13 @@ impl Chooser {
         let Some(reduction) = nest.reduction(kernel) else { return false };
         let operands = accesses(&kernel.exprs, reduction.updates);
         let Some(ends) = padded_rounds(self.fuser.buffers(), kernel, &nest, &operands) else { return false };
-        // Each end has code of its own: of one round, but for windows on single channels, whose code is short.
+        // Each end, with each of another axis, has code of its own: of one round, but for windows on single channels, whose code is short.
         let taps = |axis: &AxisId| ends.iter().any(|end| shares_index(kernel, &operands, *axis, end.axis));
         let is_short = reduction.axes.iter().all(|axis| kernel.axes[*axis].extent == 1 || taps(axis));
         work <= MUCH_WORK
             && awkward_loads(kernel) <= awkward_loads(before)
-            && (is_short || ends.iter().all(|end| end.first.max(end.last) <= 1))
+            && ends.len() <= 2
+            && ends.iter().all(|end| end.first.max(end.last) <= if is_short { MAX_END } else { 1 })
     }
 
     /// Of two buffers with the same values one is enough.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use mcc_kernel::Facts;
 
-use super::nest::{Access, Nest, Reduction, accesses, distance, is_constant, plain_dim, product};
+use super::nest::{Access, Nest, Reduction, accesses, distance, is_constant, nests, plain_dim, product};
 use super::schedule::{Tile, Vector};
 use crate::decisions::{Coordinate, Layout};
 use crate::loops::linear::{Atom, Linear};
@@ -13,13 +13,8 @@ use crate::loops::{AxisId, AxisKind, BufferId, Expr, ExprId, Kernel, Program, Ro
 /// Maps with no more channels stay as planes.
 const FEW_CHANNELS: usize = 4;
 
-/// Layouts of a fused program; buffers that are not named are row-major.
-pub fn choose(program: &Program, facts: &Facts) -> BTreeMap<String, Layout> {
-    choose_beside(program, facts, BTreeMap::new())
-}
-
-/// As [`choose`], where some constants are packed already.
-pub fn choose_beside(program: &Program, facts: &Facts, mut packed: BTreeMap<String, Layout>) -> BTreeMap<String, Layout> {
+/// Layouts of the values of a fused program; buffers that are not named are row-major.
+pub fn values(program: &Program) -> BTreeMap<String, Layout> {
     let mut layouts = BTreeMap::new();
     for buffer in channels_last(program) {
         let buffer = &program.buffers[buffer];
@@ -32,10 +27,21 @@ pub fn choose_beside(program: &Program, facts: &Facts, mut packed: BTreeMap<Stri
             layouts.insert(program.buffers[buffer].name.clone(), layout);
         }
     }
+    layouts
+}
+
+/// Adds layouts of the constants to those of values; some constants are packed already.
+pub fn add_weights(
+    program: &Program,
+    facts: &Facts,
+    mut layouts: BTreeMap<String, Layout>,
+    mut packed: BTreeMap<String, Layout>,
+) -> BTreeMap<String, Layout> {
     for kernel in &program.kernels {
-        let nest = Nest::of(kernel, &kernel.body);
-        if let Some(reduction) = nest.reduction(kernel) {
-            pack_weights(program, kernel, &nest, &reduction, &layouts, facts, &mut packed);
+        for (nest, outermost) in nests(kernel) {
+            if let Some(reduction) = nest.reduction(kernel) {
+                pack_weights(program, kernel, (&nest, outermost), &reduction, &layouts, facts, &mut packed);
+            }
         }
     }
     // The first use of a weight decides; others read it as it lies.
@@ -197,7 +203,7 @@ fn turned_operand(program: &Program, kernel: &Kernel, layouts: &BTreeMap<String,
 fn pack_weights(
     program: &Program,
     kernel: &Kernel,
-    nest: &Nest,
+    (nest, outermost): (&Nest, bool),
     reduction: &Reduction,
     layouts: &BTreeMap<String, Layout>,
     facts: &Facts,
@@ -207,6 +213,9 @@ fn pack_weights(
     let Vector::Spatial(vector) = tile.vector else { return };
     let [update] = reduction.updates else { return };
     let Some(operands) = product(kernel, update) else { return };
+    // In a tree the axis in lanes stays in its place.
+    let around = if outermost { None } else { nest.spatial.iter().position(|&axis| axis == vector) };
+    let around = &nest.spatial[..around.unwrap_or(0)];
     for access in operands {
         let buffer = &program.buffers[access.buffer];
         if !is_constant(program, access.buffer) || packed.contains_key(&buffer.name) {
@@ -223,23 +232,26 @@ fn pack_weights(
                 }
             }
         };
-        packed.insert(buffer.name.clone(), panels(kernel, &access, panel, &tile.reduce_order(kernel, reduction)));
+        packed.insert(buffer.name.clone(), panels(kernel, &access, panel, around, &tile.reduce_order(kernel, reduction)));
     }
 }
 
-fn panels(kernel: &Kernel, access: &Access, (panel, nr): (usize, Option<usize>), reduce: &[AxisId]) -> Layout {
-    // Dimensions in the order in which the loops walk them: those of spatial axes first, then the reduction's.
+fn panels(kernel: &Kernel, access: &Access, (panel, nr): (usize, Option<usize>), around: &[AxisId], reduce: &[AxisId]) -> Layout {
+    // Dimensions in the order in which the loops walk them: those of axes around the panels, those of other spatial axes, then the
+    // reduction's.
     let rank = |dim: usize| {
         let form = Linear::of(&kernel.exprs, access.index[dim]);
-        reduce.iter().rposition(|&axis| form.coefficient(Atom::Axis(axis)) != 0).map_or(0, |at| at + 1)
+        let moves = |&axis: &AxisId| form.coefficient(Atom::Axis(axis)) != 0;
+        if around.iter().any(moves) { 0 } else { reduce.iter().rposition(moves).map_or(1, |at| at + 2) }
     };
     let mut others: Vec<usize> = (0..access.index.len()).filter(|&dim| dim != panel).collect();
     others.sort_by_key(|&dim| rank(dim));
+    let outer = others.iter().filter(|&&dim| rank(dim) == 0).count();
     let whole = |dim| Coordinate { dim, divide: 1, modulo: None };
     let mut coordinates: Vec<Coordinate> = others.into_iter().map(whole).collect();
     match nr {
         Some(nr) => {
-            coordinates.insert(0, Coordinate { dim: panel, divide: nr, modulo: None });
+            coordinates.insert(outer, Coordinate { dim: panel, divide: nr, modulo: None });
             coordinates.push(Coordinate { dim: panel, divide: 1, modulo: Some(nr) });
         }
         None => coordinates.push(whole(panel)),

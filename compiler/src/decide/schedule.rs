@@ -22,7 +22,7 @@ const SUMS: usize = 4;
 /// Rounds of a short loop are unrolled up to this many.
 const MAX_UNROLLED: usize = 8;
 /// Rounds at the end of an axis that are done together, at most.
-const MAX_END: usize = 4;
+pub const MAX_END: usize = 4;
 /// Statements with more expressions than this are long: repeating them makes the code larger, not faster.
 const LONG: usize = 40;
 
@@ -487,7 +487,7 @@ impl Chooser<'_> {
         }
         match tile.vector {
             Vector::Spatial(vector) => {
-                self.place_columns(nest, reduction, vector, outermost);
+                self.place_columns(nest, reduction, (vector, tile.columns), outermost);
                 let operands = accesses(&self.kernel.exprs, reduction.updates);
                 let padded = padded_rounds(&self.program.buffers, self.kernel, nest, &operands).unwrap_or_default();
                 self.peel(&padded);
@@ -538,7 +538,7 @@ impl Chooser<'_> {
 
     /// Puts the axis in lanes outermost, so that each panel of weights comes once from memory and then from the cache for every tile.
     /// Where it is the rows that are too large for the cache, and all panels fit, innermost: then each row comes once.
-    fn place_columns(&mut self, nest: &Nest, reduction: &Reduction, vector: AxisId, outermost: bool) {
+    fn place_columns(&mut self, nest: &Nest, reduction: &Reduction, (vector, columns): (AxisId, usize), outermost: bool) {
         if !outermost {
             return;
         }
@@ -550,11 +550,12 @@ impl Chooser<'_> {
             };
             operands.iter().filter(moves).map(|access| self.program.buffers[access.buffer].ty.size_bytes()).sum()
         };
-        // All operands of windows go along: without weights there is nothing that should stay; of each line of a large map, vectors
-        // narrower than that would use a part only.
+        // All operands of windows go along: without weights there is nothing that should stay. A pass over a map that fits no cache should
+        // use whole lines, or best all of them.
         let constant = operands.iter().any(|access| is_constant(self.program, access.buffer));
-        let parts_of_lines = bytes(true) > self.facts.l2_bytes && (self.facts.vector_bytes as usize) < self.facts.line_bytes;
-        let streams = bytes(false) == 0 && (!constant || parts_of_lines);
+        let column_bytes = columns * operands.iter().map(|access| self.element_bytes(access)).max().unwrap_or(1);
+        let fits = if column_bytes < self.facts.line_bytes { self.facts.l2_bytes } else { 4 * self.facts.l2_bytes };
+        let streams = bytes(false) == 0 && (!constant || bytes(true) > fits);
         let rows_come_once = streams || bytes(false) > self.facts.l2_bytes && bytes(true) <= self.facts.l2_bytes / 2;
         let last = nest.spatial.iter().rev().copied().find(|&axis| axis != vector);
         match last {
@@ -567,6 +568,10 @@ impl Chooser<'_> {
             }
             _ => {}
         }
+    }
+
+    fn element_bytes(&self, access: &Access) -> usize {
+        self.program.buffers[access.buffer].ty.dtype.size_bytes()
     }
 
     /// Splits an axis into groups of rounds that are done together.
@@ -593,8 +598,10 @@ impl Chooser<'_> {
         let mut body = accumulators;
         for &axis in order.iter().rev() {
             let (name, extent) = (self.name(axis), self.extent(axis));
-            // Factors of windows stay in registers, one for each step.
-            let crowded = !tile.broadcasts && accumulators + body / accumulators * extent > self.facts.vector_registers as usize;
+            // Without a loop left, the factors of windows stay in registers from tile to tile, where there are enough of them.
+            let steps = body / accumulators * extent;
+            let all = steps == order.iter().map(|&axis| self.extent(axis)).product::<usize>();
+            let crowded = !tile.broadcasts && all && accumulators + steps > self.facts.vector_registers as usize;
             if body * extent <= MAX_BODY && !crowded {
                 self.unroll(name);
                 body *= extent;

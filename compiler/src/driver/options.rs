@@ -6,19 +6,20 @@ use std::path::PathBuf;
 use mcc_kernel::BranchProtection;
 use serde_json::json;
 use sha2::{Digest, Sha256};
+use target_lexicon::Triple;
 
 use super::Stage;
 use crate::decisions::Decisions;
 use crate::emit::WeightsPlace;
 use crate::emit::manifest::hex;
 use crate::import::ImportOptions;
-use crate::targets::Machine;
 
 /// All that a compile depends on.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub model: PathBuf,
-    /// As `--target` and `--cpu` spell them; without a CPU, the default one of the target.
+    /// As `--target` and `--cpu` spell them; without a CPU, the default one of the target. Of several, separated by commas, the
+    /// object has code for each, and a run takes the best that its caller tells of.
     pub target: String,
     pub cpu: Option<String>,
     /// Prefix of the symbols; made from the name of the file where it is not given.
@@ -28,6 +29,8 @@ pub struct Options {
     pub further_shapes: Vec<ShapeSet>,
     /// Rewrites of the graph, fusions, layouts and schedule steps that are done, in this order, for each set of shapes; `None`: all.
     pub fuel: Option<u64>,
+    /// Convolutions are transformed where that is faster; else all sums are of the products that the model names.
+    pub winograd: bool,
     /// Every value that is stored keeps its place to the end of a run, so that it can be looked at.
     pub keep_values: bool,
     /// A run tells `mcc_call.profile` of each kernel.
@@ -37,7 +40,8 @@ pub struct Options {
     pub weights: WeightsPlace,
     /// Verify after each stage; builds with debug assertions always do.
     pub verify: bool,
-    /// Taken in place of those that would be made; one for each set of shapes where there are several.
+    /// Taken in place of those that would be made; where there are several sets of shapes or CPUs, for each CPU, the best first, one for
+    /// each set.
     pub decisions: Vec<Decisions>,
     /// Files that the constants and decisions were read from: the result depends on them too.
     pub files: Vec<PathBuf>,
@@ -55,6 +59,7 @@ impl Options {
             import: ImportOptions::default(),
             further_shapes: Vec::new(),
             fuel: None,
+            winograd: true,
             keep_values: false,
             profile: false,
             branch_protection: BranchProtection::default(),
@@ -67,14 +72,14 @@ impl Options {
     }
 
     /// What the result depends on besides the model, as the manifest states it.
-    pub(super) fn record(&self, machine: &Machine) -> serde_json::Value {
+    pub(super) fn record(&self, triple: &Triple, cpus: &str) -> serde_json::Value {
         let constants = self.import.constants.iter().map(|(name, tensor)| {
             let value = json!({ "type": tensor.ty().to_string(), "sha256": hex(&Sha256::digest(tensor.data())) });
             (name.clone(), value)
         });
         let mut record = json!({
-            "target": machine.triple.to_string(),
-            "cpu": machine.cpu.name,
+            "target": triple.to_string(),
+            "cpu": cpus,
             "shapes": self.import.shapes,
             "dims": self.import.dims,
             "ranges": self.import.ranges,
@@ -87,6 +92,9 @@ impl Options {
             "keep_values": self.keep_values,
             "decisions": (!self.decisions.is_empty()).then(|| hex(&Sha256::digest(json!(self.decisions).to_string()))),
         });
+        if !self.winograd {
+            record["winograd"] = json!("off");
+        }
         if self.profile {
             record["profile"] = json!(true);
         }

@@ -4,7 +4,7 @@
 
 use mcc_runtime::abi;
 
-use super::abi_arch;
+use super::cpus::abi_arch;
 use super::dtype_code;
 use super::entry::Count;
 use super::model::{CompiledModel, DimRange, Port, Specialization, Symbol};
@@ -34,7 +34,7 @@ pub fn descriptor(model: &CompiledModel, cpu_features: u32, stack_bytes: u32) ->
         symbol_info(&mut block, symbols + index * size_of::<abi::Symbol>(), symbol);
     }
     let version = concat!("mcc ", env!("CARGO_PKG_VERSION"));
-    let texts = [model.name.as_str(), version, &model.triple.to_string(), &model.cpu.name].map(|text| block.text(text));
+    let texts = [model.name.as_str(), version, &model.triple.to_string(), &model.cpu_names()].map(|text| block.text(text));
 
     let mut at = start;
     let mut u32_field = |block: &mut Block, value: u32| {
@@ -42,7 +42,7 @@ pub fn descriptor(model: &CompiledModel, cpu_features: u32, stack_bytes: u32) ->
         at += 4;
         at - 4
     };
-    for value in [size_of::<abi::Model>() as u32, abi::ABI_VERSION, abi_arch(model.cpu.arch), cpu_features] {
+    for value in [size_of::<abi::Model>() as u32, abi::ABI_VERSION, abi_arch(model.least_cpu().arch), cpu_features] {
         u32_field(&mut block, value);
     }
     for text in texts {
@@ -79,7 +79,7 @@ pub fn descriptor(model: &CompiledModel, cpu_features: u32, stack_bytes: u32) ->
     block.put(at + 32, &model.options_sha256);
     let sets = shape_sets(model);
     if !sets.is_empty() {
-        block.put(at + 64, &(model.specializations.len() as u32).to_le_bytes());
+        block.put(at + 64, &(model.sets().count() as u32).to_le_bytes());
         let values = block.reserve(8 * sets.len());
         for (index, extent) in sets.iter().enumerate() {
             block.put(values + 8 * index, &extent.to_le_bytes());
@@ -117,7 +117,7 @@ fn shape_sets(model: &CompiledModel) -> Vec<i64> {
     let dim = |range: &DimRange| (range.min == range.max).then_some(range.min);
     let count = |count: &Count| if let Count::Known(count) = *count { Some(count) } else { None };
     let extents = |one: &Specialization| one.dims.iter().map(dim).chain(one.counts.iter().map(count)).collect::<Vec<_>>();
-    model.specializations.iter().flat_map(extents).collect::<Option<_>>().unwrap_or_default()
+    model.sets().flat_map(extents).collect::<Option<_>>().unwrap_or_default()
 }
 
 fn symbol_info(block: &mut Block, at: usize, symbol: &Symbol) {

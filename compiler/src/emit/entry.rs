@@ -92,16 +92,23 @@ pub enum Weights {
 /// What the entry function does.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct EntryPlan {
-    /// At least one: the first whose extents fit runs, and the first where the caller passes no extents.
-    pub bodies: Vec<EntryBody>,
+    /// At least one, the best first: that of the first whose features the caller's CPU has runs.
+    pub levels: Vec<EntryLevel>,
     /// The most that a body takes.
     pub arena_bytes: u64,
     /// `None` where no kernel reads any.
     pub weights: Option<Weights>,
-    /// CPU features that the kernels use, as bits of `mcc.h`.
-    pub cpu_features: u32,
     /// Whether `mcc_call.profile` is told of each kernel.
     pub profile: bool,
+}
+
+/// What runs on a CPU.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct EntryLevel {
+    /// Features that the kernels use, as bits of `mcc.h`: all that the levels behind this one use, too.
+    pub cpu_features: u32,
+    /// At least one: the first whose extents fit runs, and the first where the caller passes no extents.
+    pub bodies: Vec<EntryBody>,
 }
 
 /// A run for some extents.
@@ -145,8 +152,9 @@ pub fn entry(symbol: &str, plan: &EntryPlan) -> Kernel {
         ARENA
     };
     let mut checks = vec![Check::Size(last as u64 + 8)];
-    if plan.cpu_features != 0 {
-        checks.push(Check::Cpu);
+    let least = plan.levels.last().expect("a model is for one CPU at least").cpu_features;
+    if least != 0 {
+        checks.push(Check::Cpu(least));
     }
     if plan.arena_bytes > 0 {
         checks.push(Check::Aligned(ARENA, status::ERROR_ARENA));
@@ -162,7 +170,8 @@ pub fn entry(symbol: &str, plan: &EntryPlan) -> Kernel {
 enum Check {
     /// The caller's `mcc_call` has so many bytes at least.
     Size(u64),
-    Cpu,
+    /// The caller's CPU has these features.
+    Cpu(u32),
     /// This field points to memory that is aligned as the arena is; else the status.
     Aligned(i64, i32),
     /// The weights that are passed start with these words.
@@ -171,7 +180,7 @@ enum Check {
 
 /// Tests the first of `checks` and, where it holds, goes on to the others and at last to the run; gives the status.
 fn checked(builder: &mut Builder, plan: &EntryPlan, call: VReg, checks: &[Check]) -> VReg {
-    let Some((&check, rest)) = checks.split_first() else { return chosen(builder, plan, call) };
+    let Some((&check, rest)) = checks.split_first() else { return best(builder, plan, call, &plan.levels) };
     let (failed, status) = match check {
         Check::Size(least) => {
             let size = load_field(builder, call, offset_of!(Call, size) as i64, Lane::I32);
@@ -179,12 +188,7 @@ fn checked(builder: &mut Builder, plan: &EntryPlan, call: VReg, checks: &[Check]
             let failed = builder.inst(Type::I32.mask(), Op::CmpU(Cond::Lt), &[size, known]);
             (failed, status::ERROR_CALL_SIZE)
         }
-        Check::Cpu => {
-            let has = load_field(builder, call, offset_of!(Call, cpu_features) as i64, Lane::I32);
-            let required = builder.scalar_const(Lane::I32, u64::from(plan.cpu_features));
-            let common = builder.binary(Op::And, has, required);
-            (builder.cmp(Cond::Ne, common, required), status::ERROR_CPU)
-        }
+        Check::Cpu(required) => (lacks(builder, call, required), status::ERROR_CPU),
         Check::Aligned(field, status) => {
             let address = load_field(builder, call, field, Lane::I64);
             let zero = builder.int(0);
@@ -219,10 +223,32 @@ fn load_field(builder: &mut Builder, call: VReg, offset: i64, lane: Lane) -> VRe
     builder.load(Type::scalar(lane), Address::new(call, offset), lane.bytes())
 }
 
+/// Whether the caller's CPU is without one of these features.
+fn lacks(builder: &mut Builder, call: VReg, required: u32) -> VReg {
+    let has = load_field(builder, call, offset_of!(Call, cpu_features) as i64, Lane::I32);
+    let required = builder.scalar_const(Lane::I32, u64::from(required));
+    let common = builder.binary(Op::And, has, required);
+    builder.cmp(Cond::Ne, common, required)
+}
+
+/// Runs the first of `levels` that the caller's CPU takes, which takes the last; gives the status.
+fn best(builder: &mut Builder, plan: &EntryPlan, call: VReg, levels: &[EntryLevel]) -> VReg {
+    let (level, weaker) = levels.split_first().expect("the last level is taken");
+    if weaker.is_empty() {
+        return chosen(builder, plan, &level.bodies, call);
+    }
+    let lacks = lacks(builder, call, level.cpu_features);
+    builder.if_else(
+        lacks,
+        |builder| vec![best(builder, plan, call, weaker)],
+        |builder| vec![chosen(builder, plan, &level.bodies, call)],
+    )[0]
+}
+
 /// Runs the body that fits the caller's extents; gives the status.
-fn chosen(builder: &mut Builder, plan: &EntryPlan, call: VReg) -> VReg {
-    if plan.bodies.iter().all(|body| body.dims.is_empty()) {
-        return run(builder, plan, &plan.bodies[0], call);
+fn chosen(builder: &mut Builder, plan: &EntryPlan, bodies: &[EntryBody], call: VReg) -> VReg {
+    if bodies.iter().all(|body| body.dims.is_empty()) {
+        return run(builder, plan, &bodies[0], call);
     }
     let address = load_field(builder, call, DIMS, Lane::I64);
     let zero = builder.int(0);
@@ -231,15 +257,15 @@ fn chosen(builder: &mut Builder, plan: &EntryPlan, call: VReg) -> VReg {
         none,
         |builder| {
             // The first, where it is for these extents only.
-            let one = plan.bodies[0].dims.iter().all(|range| range.min == range.max);
-            vec![builder.int(if one { 0 } else { plan.bodies.len() as i64 })]
+            let one = bodies[0].dims.iter().all(|range| range.min == range.max);
+            vec![builder.int(if one { 0 } else { bodies.len() as i64 })]
         },
         |builder| {
             let dims = builder.load_ptr(Address::new(call, DIMS));
-            vec![fitting(builder, &plan.bodies, 0, dims)]
+            vec![fitting(builder, bodies, 0, dims)]
         },
     )[0];
-    run_chosen(builder, plan, call, which, 0)
+    run_chosen(builder, plan, bodies, call, which, 0)
 }
 
 /// The place of the first body from `first` on that is for these extents, or the number of bodies.
@@ -260,8 +286,8 @@ fn fitting(builder: &mut Builder, bodies: &[EntryBody], first: usize, dims: VReg
 }
 
 /// Runs the body with number `which`, of those from `first` on; gives the status.
-fn run_chosen(builder: &mut Builder, plan: &EntryPlan, call: VReg, which: VReg, first: usize) -> VReg {
-    let Some(body) = plan.bodies.get(first) else {
+fn run_chosen(builder: &mut Builder, plan: &EntryPlan, bodies: &[EntryBody], call: VReg, which: VReg, first: usize) -> VReg {
+    let Some(body) = bodies.get(first) else {
         return builder.scalar_const(Lane::I32, status::ERROR_DIMS as u64);
     };
     let number = builder.int(first as i64);
@@ -269,7 +295,7 @@ fn run_chosen(builder: &mut Builder, plan: &EntryPlan, call: VReg, which: VReg, 
     builder.if_else(
         is_this,
         |builder| vec![run(builder, plan, body, call)],
-        |builder| vec![run_chosen(builder, plan, call, which, first + 1)],
+        |builder| vec![run_chosen(builder, plan, bodies, call, which, first + 1)],
     )[0]
 }
 

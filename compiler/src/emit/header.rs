@@ -17,7 +17,7 @@ pub fn header(model: &CompiledModel, stack_bytes: u32) -> String {
         out.push('\n');
     };
     line(&format!("/* {name}.h: a neural network compiled by mcc {} for {},", env!("CARGO_PKG_VERSION"), model.triple));
-    line(&format!(" * CPU {}. See mcc.h for what holds of every model. */", model.cpu.name));
+    line(&format!(" * CPU {}. See mcc.h for what holds of every model. */", model.cpu_names()));
     line(&format!("#ifndef MCC_MODEL_{upper}_H\n#define MCC_MODEL_{upper}_H\n"));
     line("#include \"mcc.h\"\n");
     let uses_bool = model.inputs.iter().chain(&model.outputs).any(|port| port.ty.dtype == DType::Bool);
@@ -114,7 +114,7 @@ pub fn tensor_type(port: &Port, model: &CompiledModel) -> String {
 /// What the model was compiled for.
 fn sets(model: &CompiledModel) -> String {
     let mut out = "/* Extents that the caller passes. The model was compiled for".to_string();
-    for specialization in &model.specializations {
+    for specialization in model.sets() {
         let extents = model.dims.iter().zip(&specialization.dims).map(|(symbol, range)| {
             if range.min == range.max {
                 format!("{} = {}", symbol.c_name, range.min)

@@ -1,9 +1,11 @@
 //! The manifest: what was compiled, for which machine, and what it takes, as JSON.
 
+use mcc_kernel::Cpu;
 use mcc_support::Shape;
 use serde_json::{Value, json};
 
 use super::Sizes;
+use super::cpus::required_features;
 use super::entry::Count;
 use super::model::{CompiledModel, Port, Specialization, Symbol};
 
@@ -16,11 +18,13 @@ pub fn manifest(model: &CompiledModel, symbols: &[&str], required_features: &[&s
     let kernels: Vec<Value> = model
         .kernels()
         .zip(symbols)
-        .map(|(kernel, symbol)| {
+        .map(|((level, kernel), symbol)| {
             json!({
                 "name": kernel.name,
+                "cpu": model.cpus[level].name,
                 "symbol": symbol,
                 "origins": kernel.origins,
+                "winograd": kernel.winograd,
                 "code_bytes": kernel.code.bytes.len(),
                 "stack_bytes": kernel.code.stack_bytes,
             })
@@ -34,7 +38,8 @@ pub fn manifest(model: &CompiledModel, symbols: &[&str], required_features: &[&s
         "options": model.options,
         "options_sha256": hex(&model.options_sha256),
         "target": model.triple.to_string(),
-        "cpu": model.cpu.name,
+        "cpu": model.cpu_names(),
+        "cpus": model.cpus.iter().map(cpu).collect::<Vec<_>>(),
         "required_features": required_features,
         "inputs": ports(&model.inputs),
         "outputs": ports(&model.outputs),
@@ -54,6 +59,11 @@ pub fn manifest(model: &CompiledModel, symbols: &[&str], required_features: &[&s
     let mut text = serde_json::to_string_pretty(&value).expect("a value without keys that are not texts");
     text.push('\n');
     text
+}
+
+fn cpu(cpu: &Cpu) -> Value {
+    let features: Vec<&str> = required_features(cpu).iter().map(|&(name, _)| name).collect();
+    json!({ "name": cpu.name, "required_features": features })
 }
 
 fn port(port: &Port) -> Value {
@@ -86,6 +96,7 @@ fn specialization(model: &CompiledModel, specialization: &Specialization) -> Val
         pairs.collect::<serde_json::Map<_, _>>()
     };
     json!({
+        "cpu": model.cpus[specialization.level].name,
         "dims": specialization.dims.iter().map(|range| json!([range.min, range.max])).collect::<Vec<_>>(),
         "counts": specialization.counts.iter().map(count).collect::<Vec<_>>(),
         "inputs": shapes(&model.inputs, &specialization.inputs),

@@ -1,5 +1,6 @@
 //! What a compiled model becomes: an object or static library, a C header, a manifest.
 
+pub mod cpus;
 pub mod descriptor;
 pub mod entry;
 pub mod extents;
@@ -14,11 +15,12 @@ pub mod weights;
 
 use std::collections::{BTreeSet, HashMap};
 
-use mcc_kernel::{Arch, Code, Cpu, Kernel, Target};
+use mcc_kernel::{Code, Kernel, Target};
 use mcc_runtime::abi;
 use mcc_support::DType;
 
-pub use entry::{BufferPlace, Count, EntryBody, EntryPlan, KernelCall, Step, Weights};
+pub use cpus::{abi_arch, cpu_names, required_bits, required_features};
+pub use entry::{BufferPlace, Count, EntryBody, EntryLevel, EntryPlan, KernelCall, Step, Weights};
 pub use model::{CompiledKernel, CompiledModel, DimRange, Port, Specialization, Symbol};
 pub use names::{given_model_name, model_name, tensor_names};
 pub use stage::Staged;
@@ -48,7 +50,7 @@ pub struct Linked {
     pub functions: Vec<(String, Code)>,
     /// Of the weights; what the functions refer to.
     pub weights_symbol: String,
-    /// What the CPU must have, as bits of `mcc.h`.
+    /// What the CPU must have at least, as bits of `mcc.h`.
     pub cpu_features: u32,
     pub sizes: Sizes,
 }
@@ -56,7 +58,7 @@ pub struct Linked {
 /// The entry function, `NAME_call`, where the kernels of all specializations are functions with these symbols.
 pub fn entry(model: &CompiledModel, symbols: &[String]) -> Kernel {
     let mut symbols = symbols.iter().zip(0..);
-    let body = |specialization: &Specialization| {
+    let mut body = |specialization: &Specialization| {
         let calls: Vec<KernelCall> = (specialization.kernels.iter().zip(&mut symbols))
             .map(|(kernel, (symbol, number))| KernelCall {
                 symbol: symbol.clone(),
@@ -75,14 +77,18 @@ pub fn entry(model: &CompiledModel, symbols: &[String]) -> Kernel {
             status_offset: specialization.status_offset,
         }
     };
+    let mut bodies: Vec<Vec<EntryBody>> = vec![Vec::new(); model.cpus.len()];
+    for specialization in &model.specializations {
+        bodies[specialization.level].push(body(specialization));
+    }
+    let levels = model.cpus.iter().zip(bodies).map(|(cpu, bodies)| EntryLevel { cpu_features: required_bits(cpu), bodies });
     let plan = EntryPlan {
-        bodies: model.specializations.iter().map(body).collect(),
+        levels: levels.collect(),
         arena_bytes: model.arena_bytes(),
         weights: (!model.weights.is_empty()).then(|| match model.weights_place {
             WeightsPlace::File => Weights::Passed(weights::head(model)),
             _ => Weights::Symbol(weights_symbol(model)),
         }),
-        cpu_features: required_bits(&model.cpu),
         profile: model.profile,
     };
     entry::entry(&format!("{}_call", model.name), &plan)
@@ -93,15 +99,20 @@ pub fn weights_symbol(model: &CompiledModel) -> String {
     format!("{}_weights", model.name)
 }
 
-/// What debuggers and profilers show: the kernel and the first node that it computes, `digits_k012_conv_add_max__r1_b_Conv`.
-fn kernel_symbol(model: &CompiledModel, kernel: &CompiledKernel) -> String {
+/// What debuggers and profilers show: the kernel and the first node that it computes, `digits_k012_conv_add_max__r1_b_Conv`, and which
+/// CPU it is for where there are several.
+fn kernel_symbol(model: &CompiledModel, kernel: &CompiledKernel, level: usize) -> String {
     let node = kernel.origins.first().map_or("", String::as_str);
     let node: String = node.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
     // The ends of names tell nodes apart, their beginnings modules.
     let node = &node[node.len().saturating_sub(MAX_NODE_NAME)..];
-    match node.trim_matches('_') {
+    let name = match node.trim_matches('_') {
         "" => format!("{}_{}", model.name, kernel.name),
         node => format!("{}_{}__{node}", model.name, kernel.name),
+    };
+    match &model.cpus[..] {
+        [_] => name,
+        cpus => format!("{name}__{}", cpus[level].name.replace(|c: char| !c.is_ascii_alphanumeric(), "_")),
     }
 }
 
@@ -111,10 +122,10 @@ pub fn link(model: CompiledModel, target: &dyn Target) -> Linked {
     let mut known: HashMap<&Code, String> = HashMap::new();
     let mut symbols = Vec::new();
     let mut taken = BTreeSet::new();
-    for kernel in model.kernels() {
+    for (level, kernel) in model.kernels() {
         let symbol = known.entry(&kernel.code).or_insert_with(|| {
             // Specializations have kernels of the same name.
-            let name = kernel_symbol(&model, kernel);
+            let name = kernel_symbol(&model, kernel, level);
             let numbered = (2..).map(|number| format!("{name}_{number}"));
             let mut candidates = std::iter::once(name.clone()).chain(numbered);
             let symbol = candidates.find(|symbol| taken.insert(symbol.clone())).expect("some number is free");
@@ -124,11 +135,11 @@ pub fn link(model: CompiledModel, target: &dyn Target) -> Linked {
         symbols.push(symbol.clone());
     }
     let entry_kernel = entry(&model, &symbols);
-    let entry = target.compile(&entry_kernel, &model.cpu);
+    let entry = target.compile(&entry_kernel, model.least_cpu());
     let callee_stack_bytes = functions.iter().map(|(_, code)| code.stack_bytes).max().unwrap_or(0);
     let stack_bytes = entry.stack_bytes + callee_stack_bytes;
     functions.insert(0, (entry_kernel.name, entry));
-    let cpu_features = required_bits(&model.cpu);
+    let cpu_features = required_bits(model.least_cpu());
     let lower_bounds = model.specializations.iter().map(|specialization| specialization.arena_lower_bound_bytes);
     let sizes = Sizes {
         arena_bytes: model.arena_bytes(),
@@ -169,7 +180,7 @@ impl Linked {
             section: None,
             distances,
         });
-        object::write_object(&module, &self.model.triple, self.model.cpu.protection)
+        object::write_object(&module, &self.model.triple, self.model.least_cpu().protection)
     }
 
     pub fn static_library(&self) -> Vec<u8> {
@@ -190,30 +201,13 @@ impl Linked {
     }
 
     pub fn manifest(&self) -> String {
-        let features: Vec<&str> = required_features(&self.model.cpu).iter().map(|&(name, _)| name).collect();
-        let symbol = |kernel: &CompiledKernel| {
+        let features: Vec<&str> = required_features(self.model.least_cpu()).iter().map(|&(name, _)| name).collect();
+        let symbol = |(_, kernel): (usize, &CompiledKernel)| {
             let function = self.functions.iter().find(|(_, code)| *code == kernel.code);
             &*function.expect("every kernel is linked").0
         };
         let symbols: Vec<&str> = self.model.kernels().map(symbol).collect();
         manifest::manifest(&self.model, &symbols, &features, &self.sizes)
-    }
-}
-
-/// The features of a CPU that not every CPU of its architecture has, each with its bit in `mcc.h`.
-fn required_features(cpu: &Cpu) -> Vec<(&'static str, u32)> {
-    let arch = abi_arch(cpu.arch);
-    cpu.features.iter().filter_map(|&name| abi::feature_bit(arch, name).map(|bit| (name, bit))).collect()
-}
-
-fn required_bits(cpu: &Cpu) -> u32 {
-    required_features(cpu).iter().map(|&(_, bit)| bit).sum()
-}
-
-fn abi_arch(arch: Arch) -> u32 {
-    match arch {
-        Arch::X86_64 => abi::arch::X86_64,
-        Arch::Aarch64 => abi::arch::AARCH64,
     }
 }
 

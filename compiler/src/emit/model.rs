@@ -5,6 +5,7 @@ use mcc_kernel::{Code, Cpu};
 use mcc_support::{Result, Shape, Tensor, TensorType, ensure};
 use target_lexicon::Triple;
 
+use super::cpus::cpu_names;
 use super::entry::{BufferPlace, Count, Step};
 use super::header;
 use super::stage::Staged;
@@ -41,9 +42,11 @@ pub struct DimRange {
     pub max: i64,
 }
 
-/// The model for one set of shapes.
+/// The model for one set of shapes and one CPU.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Specialization {
+    /// Which of [`CompiledModel::cpus`] has what its code uses.
+    pub level: usize,
     /// Where the caller's extents are these, it is this that runs: one for each of [`CompiledModel::dims`].
     pub dims: Vec<DimRange>,
     /// What it answers: one for each of [`CompiledModel::counts`].
@@ -73,6 +76,8 @@ pub struct CompiledKernel {
     pub name: String,
     /// Names of the model's nodes that it computes.
     pub origins: Vec<String>,
+    /// Results along each dimension of the tiles in which it computes a convolution by Winograd's transforms.
+    pub winograd: Option<usize>,
     pub code: Code,
     /// Its table of buffers.
     pub args: Vec<BufferPlace>,
@@ -85,14 +90,16 @@ pub struct CompiledModel {
     /// Prefix of the symbols: a C identifier.
     pub name: String,
     pub triple: Triple,
-    pub cpu: Cpu,
+    /// At least one, the best first: each has all that those behind it have.
+    pub cpus: Vec<Cpu>,
     pub inputs: Vec<Port>,
     pub outputs: Vec<Port>,
     /// Extents that the caller passes, in the order in which the inputs have them.
     pub dims: Vec<Symbol>,
     /// Extents of outputs that the run answers, in the order in which the outputs have them.
     pub counts: Vec<Symbol>,
-    /// At least one; the first that fits runs, and the first where the caller passes no extents.
+    /// For each CPU, in their order, the same sets of shapes, at least one. Of the best CPU that the caller tells of, the first that
+    /// fits runs, and the first where the caller passes no extents.
     pub specializations: Vec<Specialization>,
     /// Whether a run tells `mcc_call.profile` of each kernel.
     pub profile: bool,
@@ -118,9 +125,24 @@ impl CompiledModel {
         (head + self.weights.len()) as u64
     }
 
-    /// Of all specializations.
-    pub fn kernels(&self) -> impl Iterator<Item = &CompiledKernel> {
-        self.specializations.iter().flat_map(|specialization| &specialization.kernels)
+    /// Of all specializations, each with the place of its CPU.
+    pub fn kernels(&self) -> impl Iterator<Item = (usize, &CompiledKernel)> {
+        self.specializations.iter().flat_map(|one| one.kernels.iter().map(|kernel| (one.level, kernel)))
+    }
+
+    /// The sets of shapes: the specializations for the best CPU.
+    pub fn sets(&self) -> impl Iterator<Item = &Specialization> {
+        self.specializations.iter().filter(|one| one.level == 0)
+    }
+
+    /// What a run needs at least.
+    pub fn least_cpu(&self) -> &Cpu {
+        self.cpus.last().expect("a model is for one CPU at least")
+    }
+
+    /// As `--cpu` takes them.
+    pub fn cpu_names(&self) -> String {
+        cpu_names(self.cpus.iter())
     }
 
     /// The extents that the caller passes with these inputs.

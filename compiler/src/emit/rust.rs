@@ -25,7 +25,7 @@ pub fn rust(model: &CompiledModel, stack_bytes: u32) -> String {
         model.name,
         env!("CARGO_PKG_VERSION"),
         model.triple,
-        model.cpu.name
+        model.cpu_names()
     );
     let _ = writeln!(out, "/// The most that a run takes of the calling thread's stack, besides what mcc-runtime takes.");
     let _ = writeln!(out, "pub const STACK_BYTES: usize = {stack_bytes};\n");

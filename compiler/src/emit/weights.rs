@@ -63,7 +63,7 @@ impl WeightsPlace {
 /// What the head of the file must be for a run, as 64-bit words.
 pub fn head(model: &CompiledModel) -> [u64; 6] {
     let mut code = Sha256::new();
-    for kernel in model.kernels() {
+    for (_, kernel) in model.kernels() {
         code.update((kernel.code.bytes.len() as u64).to_le_bytes());
         code.update(&kernel.code.bytes);
         code.update(kernel.extent.to_le_bytes());

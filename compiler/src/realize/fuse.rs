@@ -11,7 +11,7 @@ mod inline;
 mod interior;
 mod merge;
 mod redirect;
-mod rewrite;
+pub(super) mod rewrite;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};

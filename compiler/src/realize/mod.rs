@@ -4,6 +4,7 @@ mod border;
 pub mod fuse;
 mod limit;
 pub mod schedule;
+pub mod winograd;
 
 use std::collections::BTreeMap;
 
@@ -39,7 +40,8 @@ pub fn realize_all(programs: &[(&Program, &Decisions)], keep: bool) -> Result<Ve
 }
 
 fn realize_with(program: &Program, decisions: &Decisions, keep: bool, weights: &mut Weights) -> Result<Realized> {
-    let mut program = ordered(fuse::fuse(program, &decisions.fusions)?, &decisions.order)?;
+    let fused = fuse::fuse(program, &decisions.fusions)?;
+    let mut program = ordered(winograd::apply(fused, &decisions.winograd)?, &decisions.order)?;
     for kernel in &mut program.kernels {
         if let Some(decision) = decisions.kernels.get(&kernel.name) {
             schedule::apply(kernel, &mut program.buffers, &decision.schedule)?;

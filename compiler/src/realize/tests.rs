@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::realize;
-use crate::decisions::{Decisions, Fusion, KernelDecision, Layout};
+use crate::decisions::{Decisions, Fusion, KernelDecision, Layout, Winograd};
 use crate::loops::Program;
 use crate::loops::text::parse;
 
@@ -182,5 +182,54 @@ fn orders_that_would_change_what_loops_compute_are_refused() {
     ] {
         let error = realize(&program, &in_order(Vec::new(), &swapped(a, b))).expect_err(a).to_string();
         assert!(error.contains(expected), "{a} and {b}: wanted '{expected}', found '{error}'");
+    }
+}
+
+/// Two filters of 3 × 3 on a map of two channels: 5 × 6 results.
+fn convolution(x: &str, weights: &str) -> Program {
+    let numbers = (0..36).map(|number| format!("{number}.0")).collect::<Vec<_>>().join(", ");
+    let text = format!(
+        r#"program "convolution" {{
+  buffer @x : f32[2,7,8] input 0
+  buffer @w : f32[2,2,3,3] constant [{numbers}]
+  buffer @y : f32[2,5,6] output 0
+  input "x" @x
+  output "y" @y
+  kernel @k0_conv (m: spatial 2, y: spatial 5, x: spatial 6, c: reduce 2, ky: reduce 3, kx: reduce 3) {{
+    var %a0 : f32
+    for m {{ for y {{ for x {{
+      %a0 = 0.0
+      for c {{ for ky {{ for kx {{ %a0 = %a0 + @x[{x}] * @w[{weights}] }} }} }}
+      @y[m, y, x] = %a0
+    }} }} }}
+  }}
+}}
+"#
+    );
+    parse(&text).unwrap()
+}
+
+#[test]
+fn only_such_convolutions_are_transformed() {
+    let plain = convolution("c, y + ky, x + kx", "m, c, ky, kx");
+    let transform = |name: &str, outputs, rows| {
+        let winograd = BTreeMap::from([(name.to_owned(), Winograd { outputs, rows })]);
+        Decisions { winograd, ..in_order(Vec::new(), &["k0_conv"]) }
+    };
+    for (outputs, rows) in [(2, 1), (2, 3), (4, 1), (4, 2)] {
+        realize(&plain, &transform("k0_conv", outputs, rows)).unwrap();
+    }
+    for (program, decisions, expected) in [
+        (&plain, transform("k9", 2, 1), "no kernel 'k9'"),
+        (&plain, transform("k0_conv", 3, 1), "no transform for 3 × 3"),
+        (&plain, transform("k0_conv", 2, 2), "3 rows are not in groups of 2"),
+        (&plain, transform("k0_conv", 2, 0), "3 rows are not in groups of 0"),
+        (&convolution("c, y + ky, x", "m, c, ky, kx"), transform("k0_conv", 2, 1), "no convolution"),
+        (&convolution("c, y + ky, x + kx", "m, c, kx, kx"), transform("k0_conv", 2, 1), "no convolution"),
+        (&convolution("m, y + ky, x + kx", "m, c, ky, kx"), transform("k0_conv", 2, 1), "no convolution"),
+        (&convolution("c, y + ky, 2 * kx", "m, c, ky, kx"), transform("k0_conv", 2, 1), "no convolution"),
+    ] {
+        let error = realize(program, &decisions).expect_err(expected).to_string();
+        assert!(error.contains(expected), "wanted '{expected}', found '{error}'");
     }
 }

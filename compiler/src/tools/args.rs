@@ -144,7 +144,8 @@ pub struct CompileArgs {
 /// What each command that compiles takes besides the model.
 #[derive(Args, Debug)]
 pub struct BuildArgs {
-    /// The CPU to compile for, with single features after + signs [default: x86-64-v3 or armv8-a]
+    /// The CPU to compile for, with single features after + signs [default: x86-64-v3 or armv8-a]. Several, as in
+    /// x86-64-v2,x86-64-v4 or armv8-a,+dotprod: a run takes the best that its CPU has
     #[arg(long, value_name = "NAME")]
     pub cpu: Option<String>,
     /// Fix the shape of an input. Given again for the same input, for further sets of shapes in the same object, of which a
@@ -171,13 +172,24 @@ pub struct BuildArgs {
     /// 1: all of them
     #[arg(short = 'O', value_name = "LEVEL", value_parser = clap::value_parser!(u8).range(0..=1), default_value_t = 1)]
     pub optimize: u8,
-    /// Do only so many rewrites of the graph, fusions, layouts and schedule steps, in this order, to find a wrong one (-O0 is
-    /// --fuel 0)
+    /// Do only so many rewrites of the graph, fusions, transformed convolutions, layouts and schedule steps, in this order, to find a
+    /// wrong one (-O0 is --fuel 0)
     #[arg(long, value_name = "N", conflicts_with = "optimize")]
     pub fuel: Option<u64>,
+    /// Whether convolutions of 3 × 3 may be computed by Winograd's transforms: faster, with more weights, and sums that err more
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    pub winograd: When,
     /// Fusions, order, layouts and schedules to take, as --emit decisions writes them
     #[arg(long, value_name = "FILE.json")]
     pub decisions: Option<PathBuf>,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum When {
+    /// Where that is faster
+    Auto,
+    /// Nowhere
+    Off,
 }
 
 #[derive(Args, Debug)]
@@ -465,6 +477,7 @@ impl BuildArgs {
         options.target = target.to_string();
         options.cpu.clone_from(&self.cpu);
         options.fuel = if self.optimize == 0 { Some(0) } else { self.fuel };
+        options.winograd = self.winograd == When::Auto;
         options.verify = self.verify;
         options.decisions = self.decisions.as_deref().map(read_decisions).transpose()?.unwrap_or_default();
         options.files.extend(self.decisions.clone());

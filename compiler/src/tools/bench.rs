@@ -46,7 +46,7 @@ pub fn bench(args: &BenchArgs) -> Result<ExitCode> {
     let mut binding = executable.bind(&tensors)?;
     finished(executable.run(&mut binding))?;
     if args.worker {
-        return work(&mut executable, &mut binding, &compilation.machine.cpu);
+        return work(&mut executable, &mut binding, &compilation.level_here().cpu);
     }
     let times = sorted_times(&mut executable, &mut binding, args.seconds);
     let (rows, rates) = kernels(&compilation, specialization, &tensors, args.seconds / 2.0)?;
@@ -121,7 +121,7 @@ fn kernels(
     let mut executable = Executable::load(&profiled)?;
     let mut binding = executable.bind(inputs)?;
     let mut runs = Vec::new();
-    let mut meter = Meter::new(&compilation.machine.cpu);
+    let mut meter = Meter::new(&compilation.level_here().cpu);
     let before = meter.measure(&[])?;
     executable.run_profiled(&mut binding, &mut Vec::new());
     let end = Instant::now() + Duration::from_secs_f64(seconds);
@@ -165,7 +165,7 @@ fn to_text(times: &[f64], rates: &Rates, rows: &[Row]) -> String {
 fn to_json(compilation: &Compilation, times: &[f64], rates: &Rates, rows: &[Row]) -> String {
     let value = json!({
         "model": compilation.name,
-        "cpu": compilation.machine.cpu.name,
+        "cpu": compilation.level_here().cpu.name,
         "runs": times.len(),
         "median_ms": milliseconds(times, 0.5),
         "p95_ms": milliseconds(times, 0.95),

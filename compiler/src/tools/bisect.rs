@@ -73,11 +73,9 @@ fn build(options: &Options, level: Level, inputs: &[Tensor]) -> Result<Outcome> 
     panic::set_hook(Box::new(|_| {}));
     let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
         let compilation = driver::compile(&options, &mut Silent)?;
-        let shapes = compilation
-            .specializations()
-            .iter()
-            .find(|one| inputs::types(one).zip(inputs).all(|((_, ty), tensor)| ty == tensor.ty()));
-        run::outputs(&compilation, shapes.unwrap_or(&compilation.specializations()[0]), level, inputs)
+        let sets = compilation.specializations_here();
+        let shapes = sets.iter().find(|one| inputs::types(one).zip(inputs).all(|((_, ty), tensor)| ty == tensor.ty()));
+        run::outputs(&compilation, shapes.unwrap_or(&sets[0]), level, inputs)
     }));
     panic::set_hook(hook);
     match outcome {

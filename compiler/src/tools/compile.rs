@@ -114,14 +114,21 @@ fn summary(compilation: &Compilation) {
     let sizes = linked.sizes;
     let of_bound =
         if sizes.arena_lower_bound_bytes == 0 { 1.0 } else { sizes.arena_bytes as f64 / sizes.arena_lower_bound_bytes as f64 };
-    report::note(&format!("{} for {}, CPU {}", compilation.name, compilation.machine.triple, compilation.machine.cpu.name));
-    let (_, refused) = targets::target_for(&compilation.machine.cpu);
-    let reasons = if refused.is_empty() { String::new() } else { format!(", for {}", refused.join("; ")) };
-    report::note(&format!("  target   {}{reasons}", compilation.target_name()));
+    report::note(&format!("{} for {}, CPU {}", compilation.name, compilation.triple, compilation.cpu_names()));
+    for level in &compilation.levels {
+        let (target, refused) = targets::target_for(&level.cpu);
+        let reasons = if refused.is_empty() { String::new() } else { format!(", for {}", refused.join("; ")) };
+        let cpu = if compilation.levels.len() > 1 { format!(" on {}", level.cpu.name) } else { String::new() };
+        report::note(&format!("  target   {}{cpu}{reasons}", target.name()));
+    }
     report::note(&format!("  arena    {} bytes ({of_bound:.2} of the least possible)", sizes.arena_bytes));
     report::note(&format!("  weights  {} bytes", sizes.weights_bytes));
     report::note(&format!("  code     {} bytes in {} functions", sizes.code_bytes, linked.functions.len()));
     report::note(&format!("  stack    {} bytes", sizes.stack_bytes));
+    let transformed = linked.model.kernels().filter(|(_, kernel)| kernel.winograd.is_some()).count();
+    if transformed > 0 {
+        report::note(&format!("  winograd {transformed} convolutions"));
+    }
 }
 
 /// Where the object goes; the other files lie beside it.

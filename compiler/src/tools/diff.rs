@@ -67,7 +67,7 @@ pub fn diff(args: &CompareArgs) -> Result<ExitCode> {
     let options = Options { keep_values: true, stop_after: run::last_stage(args.at), ..options };
     let compilation = driver::compile(&options, &mut Silent)?;
     let index = plain.specializations().iter().position(|one| std::ptr::eq(one, imported)).expect("one of them");
-    let specialization = &compilation.specializations()[index];
+    let specialization = &compilation.specializations_here()[index];
     let found = values(&compilation, specialization, args.at, &tensors)?;
     let rows = rows(specialization, &reference, &found);
     let compared = rows.iter().filter(|row| row.is_compared()).count();

@@ -32,7 +32,8 @@ pub struct Executable {
     /// Owns the code; freed when this is dropped.
     module: Option<JITModule>,
     model: CompiledModel,
-    cpu_features: u32,
+    /// What a run is told of the CPU: what this one has, or less.
+    pub cpu_features: u32,
     arena: Buffer,
     /// Those that a run is passed.
     weights: Option<Buffer>,
@@ -65,9 +66,8 @@ impl Executable {
         let cpu_features = mcc_runtime::detect_cpu_features();
         let missing = linked.cpu_features & !cpu_features;
         if missing != 0 {
-            return Err(
-                Error::new(format!("this CPU is not a {}", model.cpu.name)).help("choose one with --cpu, as --cpu native")
-            );
+            return Err(Error::new(format!("this CPU is not a {}", model.least_cpu().name))
+                .help("choose one with --cpu, as --cpu native"));
         }
         let passed = linked.weights_file().map(|bytes| Buffer::holding(&bytes));
         let weights =

@@ -56,9 +56,9 @@ pub fn fix_shapes(given: &BTreeMap<String, Tensor>, options: &mut Options) {
     }
 }
 
-/// The specialization for the shapes of these values.
+/// The specialization for the shapes of these values on this machine.
 pub fn specialization<'c>(compilation: &'c Compilation, given: &BTreeMap<String, Tensor>) -> Result<&'c Specialization> {
-    let all = compilation.specializations();
+    let all = compilation.specializations_here();
     let fits =
         |one: &&Specialization| types(one).all(|(name, ty)| given.get(name).is_none_or(|tensor| *tensor.shape() == ty.shape));
     match (all, all.iter().find(fits)) {

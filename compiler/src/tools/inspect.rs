@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use mcc_kernel::{Arch, Code};
+use mcc_kernel::{Arch, Code, Cpu};
 use mcc_support::{Error, Result};
 use serde_json::{Value, json};
 
@@ -97,48 +97,63 @@ pub fn inspect(args: &InspectArgs) -> Result<ExitCode> {
         print(&if args.json { pretty(&memory.to_json()) } else { memory.text() });
         return Ok(ExitCode::SUCCESS);
     }
-    let arch = compilation.machine.cpu.arch;
     let model = &compilation.linked().model;
-    let all: Vec<&CompiledKernel> = model.kernels().collect();
-    let chosen = match &args.asm {
-        None => all,
-        Some(name) => vec![find(&all, name)?],
+    let shown = |(level, kernel)| {
+        let cpu: &Cpu = &model.cpus[level];
+        Shown { cpu, kernel, listing: Listing::new(cpu.arch, &kernel.code) }
     };
-    let listings: Vec<Listing> = chosen.iter().map(|kernel| Listing::new(arch, &kernel.code)).collect();
-    let kernels: Vec<(&CompiledKernel, &Listing)> = chosen.iter().copied().zip(&listings).collect();
+    let chosen: Vec<Shown> = match &args.asm {
+        None => model.kernels().map(shown).collect(),
+        Some(name) => vec![shown(find(&model.kernels().collect::<Vec<_>>(), name)?)],
+    };
     let text = match (args.json, &args.asm) {
-        (true, _) => pretty(&to_json(&kernels)),
-        (false, None) => list(&kernels),
-        (false, Some(_)) => assembly(kernels[0].0, kernels[0].1),
+        (true, _) => pretty(&to_json(&chosen)),
+        (false, None) => {
+            let levels = chosen.chunk_by(|one, next| one.cpu.name == next.cpu.name);
+            let head = |one: &Shown| if model.cpus.len() > 1 { format!("on {}:\n", one.cpu.name) } else { String::new() };
+            levels.map(|kernels| head(&kernels[0]) + &list(kernels)).collect::<Vec<_>>().join("\n")
+        }
+        (false, Some(_)) => assembly(chosen[0].kernel, &chosen[0].listing),
     };
     print(&text);
     Ok(ExitCode::SUCCESS)
+}
+
+/// A kernel for one CPU.
+struct Shown<'k> {
+    cpu: &'k Cpu,
+    kernel: &'k CompiledKernel,
+    listing: Listing,
 }
 
 fn pretty(value: &Value) -> String {
     serde_json::to_string_pretty(value).expect("numbers and texts") + "\n"
 }
 
-/// The kernel of this name, or the only one whose name or node has it as a part.
-fn find<'k>(kernels: &[&'k CompiledKernel], name: &str) -> Result<&'k CompiledKernel> {
-    if let Some(kernel) = kernels.iter().find(|kernel| kernel.name == name) {
-        return Ok(kernel);
+/// The kernel of this name, or the only one whose name or node has it as a part; for the best CPU.
+fn find<'k>(kernels: &[(usize, &'k CompiledKernel)], name: &str) -> Result<(usize, &'k CompiledKernel)> {
+    if let Some(&found) = kernels.iter().find(|(_, kernel)| kernel.name == name) {
+        return Ok(found);
     }
-    let has = |kernel: &&&CompiledKernel| kernel.name.contains(name) || kernel.origins.iter().any(|node| node.contains(name));
-    let found: Vec<&&CompiledKernel> = kernels.iter().filter(has).collect();
-    let names = |kernels: &[&&CompiledKernel]| kernels.iter().map(|kernel| kernel.name.as_str()).collect::<Vec<_>>().join(", ");
+    let has = |(level, kernel): &(usize, &CompiledKernel)| {
+        *level == 0 && (kernel.name.contains(name) || kernel.origins.iter().any(|node| node.contains(name)))
+    };
+    let found: Vec<(usize, &CompiledKernel)> = kernels.iter().copied().filter(has).collect();
+    let names = |kernels: &[(usize, &CompiledKernel)]| {
+        kernels.iter().map(|(_, kernel)| kernel.name.as_str()).collect::<Vec<_>>().join(", ")
+    };
     match found[..] {
-        [kernel] => Ok(kernel),
+        [one] => Ok(one),
         [] => Err(Error::new(format!("no kernel is called '{name}'")).help("`mcc inspect` without --asm lists them")),
         _ => Err(Error::new(format!("several kernels are called '{name}'")).help(format!("choose one of {}", names(&found)))),
     }
 }
 
-fn list(kernels: &[(&CompiledKernel, &Listing)]) -> String {
-    let width = kernels.iter().map(|(kernel, _)| kernel.name.len()).max().unwrap_or(0).max(6);
+fn list(kernels: &[Shown]) -> String {
+    let width = kernels.iter().map(|Shown { kernel, .. }| kernel.name.len()).max().unwrap_or(0).max(6);
     let mut out =
         format!("{:<width$} {:>6} {:>6} {:>5}  {:<36}  nodes\n", "kernel", "bytes", "stack", "loops", "main inner loop");
-    for (kernel, listing) in kernels {
+    for Shown { kernel, listing, .. } in kernels {
         let fma = |one: &Loop| listing.counts(one).0.get(&Class::Fma).copied().unwrap_or(0);
         let main = listing.innermost().max_by_key(|one| (fma(one), one.last - one.first));
         let _ = writeln!(
@@ -181,8 +196,8 @@ fn assembly(kernel: &CompiledKernel, listing: &Listing) -> String {
     out
 }
 
-fn to_json(kernels: &[(&CompiledKernel, &Listing)]) -> Value {
-    let kernel = |(kernel, listing): &(&CompiledKernel, &Listing)| {
+fn to_json(kernels: &[Shown]) -> Value {
+    let kernel = |Shown { cpu, kernel, listing }: &Shown| {
         let one = |one: &Loop| {
             let (counts, reads) = listing.counts(one);
             let counts: BTreeMap<&str, usize> = counts.into_iter().map(|(class, count)| (class.name(), count)).collect();
@@ -203,6 +218,7 @@ fn to_json(kernels: &[(&CompiledKernel, &Listing)]) -> Value {
         };
         json!({
             "name": kernel.name,
+            "cpu": cpu.name,
             "nodes": kernel.origins,
             "code_bytes": kernel.code.bytes.len(),
             "stack_bytes": kernel.code.stack_bytes,

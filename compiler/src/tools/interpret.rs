@@ -53,7 +53,7 @@ pub fn run_with_arena(compilation: &Compilation, inputs: &[Tensor]) -> Result<(V
         memory.write(call.offset(offset as i64), &value.to_le_bytes()).unwrap_or_else(|error| fault(error));
     };
     word(&mut memory, offset_of!(Call, size), size_of::<Call>() as u32);
-    word(&mut memory, offset_of!(Call, cpu_features), linked.cpu_features);
+    word(&mut memory, offset_of!(Call, cpu_features), emit::required_bits(&compilation.level_here().cpu));
     let tables = [(offset_of!(Call, inputs), &input_pointers), (offset_of!(Call, outputs), &output_pointers)];
     for (offset, pointers) in tables {
         let table = memory.alloc(8 * pointers.len(), 8);

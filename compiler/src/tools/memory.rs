@@ -50,7 +50,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// For the set of shapes that takes the largest arena.
+    /// For the set of shapes and the CPU that takes the largest arena.
     pub fn of(compilation: &Compilation) -> Self {
         let linked = compilation.linked();
         let sets = compilation.specializations().iter().zip(&linked.model.specializations);
@@ -79,7 +79,7 @@ impl Memory {
                 weights_bytes: weights_bytes(sites::accesses(kernel).0),
             });
         }
-        let title = format!("{} for {}, CPU {}", compilation.name, compilation.machine.triple, compilation.machine.cpu.name);
+        let title = format!("{} for {}, CPU {}", compilation.name, compilation.triple, compilation.cpu_names());
         Self { title, sizes: linked.sizes, entry_stack_bytes: linked.functions[0].1.stack_bytes, blocks, rows }
     }
 

@@ -43,6 +43,15 @@ fn conv_3x3<'b>(x: Wire<'b>, w: Wire<'b>) -> Wire<'b> {
     )
 }
 
+/// A convolution of an input that is padded by a node of its own.
+fn padded_conv(b: &Builder, extent: usize, kernel: usize) {
+    let pad = (kernel / 2, kernel / 2);
+    let zero = b.scalar(DType::F32, 0.0);
+    let x = input(b, "x", &[1, 4, extent, extent]).pad(&[(0, 0), (0, 0), pad, pad], zero);
+    let conv = Conv { strides: vec![2, 1], dilations: vec![1, 1], pads: vec![(0, 0); 2], input_dilations: vec![1, 1], groups: 1 };
+    b.output("y", x.conv(input(b, "w", &[8, 4, kernel, kernel]), conv));
+}
+
 /// Each model with the kernels that are left of it.
 const MODELS: &[(&str, Build, &[&str])] = &[
     (
@@ -125,6 +134,9 @@ const MODELS: &[(&str, Build, &[&str])] = &[
         },
         &["k007_conv_max_concat", "k004_concat", "k005_concat", "k008_conv_concat", "k009_concat", "k010_conv"],
     ),
+    ("an input is read across its borders", |b| padded_conv(b, 40, 3), &["k001_pad_conv"]),
+    ("a small one is copied into them", |b| padded_conv(b, 12, 3), &["k000_pad", "k001_conv"]),
+    ("and where the borders are wide", |b| padded_conv(b, 40, 5), &["k000_pad", "k001_conv"]),
     (
         "channels that become the last dimension are stored there",
         |b| {

@@ -1,5 +1,6 @@
 //! The error function.
 #![allow(clippy::excessive_precision, reason = "constants as published, to the last digit")]
+#![allow(clippy::approx_constant, reason = "a coefficient that is nearly a known constant")]
 
 use mcc_support::DType;
 

@@ -59,6 +59,11 @@ impl<'a> Copier<'a> {
         self.axes.insert(axis, Loops { loops: Vec::new(), value });
     }
 
+    /// Stands for a variable of the source.
+    pub fn replace_var(&mut self, var: VarId, by: VarId) {
+        self.vars.insert(var, by);
+    }
+
     fn axis(&mut self, into: &mut Kernel, axis: AxisId) -> Loops {
         if let Some(loops) = self.axes.get(&axis) {
             return loops.clone();
