@@ -7,7 +7,7 @@ use mcc::decide;
 use mcc::decisions::Winograd;
 use mcc::driver::{Compilation, Options, Silent, Stage, compile_graph};
 use mcc::graph::op::Conv;
-use mcc::graph::{Builder, Graph, interp};
+use mcc::graph::{Builder, Graph, UnaryFn, interp};
 use mcc::loops;
 use mcc::plan::check::check;
 use mcc::realize;
@@ -68,7 +68,7 @@ fn case(seed: u64) -> Case {
         groups: 1,
     };
     let mut y = x.conv(builder.constant(weights), conv);
-    let epilogue = random.below(4);
+    let epilogue = random.below(5);
     if epilogue > 0 {
         y = y + builder.constant(normal(&mut random, &[1, filters, 1, 1]));
     }
@@ -77,8 +77,12 @@ fn case(seed: u64) -> Case {
         y = y + builder.input("residual", TensorType::new(DType::F32, shape));
         inputs.push(normal(&mut random, &shape));
     }
-    if epilogue > 2 {
+    if epilogue == 3 {
         y = y.max(y.like(0.0));
+    }
+    if epilogue == 4 {
+        // Long: done in loops over the results of a tile.
+        y = y * y.unary(UnaryFn::Sigmoid);
     }
     builder.output("y", y);
     let graph = builder.finish();

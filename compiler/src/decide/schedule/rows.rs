@@ -11,12 +11,25 @@ impl Chooser<'_> {
     /// The rounds of the innermost axis around a tree that are jammed.
     pub(super) fn rows_together(&self, nest: &Nest) -> Option<Rows> {
         let axis = nest.spatial.iter().rev().copied().find(|&axis| self.extent(axis) > 1)?;
-        let fits = nest.body.iter().all(|stmt| self.may_be_jammed(stmt)) && self.kernel.axes[axis].limit.is_none();
+        let apart = nest.body.iter().all(|stmt| self.have_own_rows(stmt, axis));
+        let fits = apart && nest.body.iter().all(|stmt| self.may_be_jammed(stmt)) && self.kernel.axes[axis].limit.is_none();
         let most = (self.facts.l1_bytes / 2 / self.row_bytes(nest, axis).max(1)).min(MAX_ROWS);
         let extent = self.extent(axis);
         // Without a rest where one less does that.
         let count = if extent.is_multiple_of(3) && !extent.is_multiple_of(most) { most.min(3) } else { most.min(extent) };
         (fits && count > 1).then_some(Rows { axis, merged: None, count })
+    }
+
+    /// Whether each round of an axis keeps what it stores in a part of its own.
+    fn have_own_rows(&self, stmt: &Stmt, axis: AxisId) -> bool {
+        let mut own = true;
+        stmt.walk(&mut |stmt| {
+            if let Stmt::Store { buffer, index, .. } = stmt {
+                let moves = index.iter().any(|&index| self.kernel.exprs.uses_axis(index, axis));
+                own &= moves || self.program.buffers[*buffer].role != Role::Local;
+            }
+        });
+        own
     }
 
     /// Whether a part of a tree has registers left: sums in lanes, and elements.
