@@ -69,15 +69,20 @@ impl Problem {
         best.1
     }
 
+    /// Whether rows are windows that share some of what they slide over; what is only summed up has no rows.
+    fn is_windows(&self) -> bool {
+        !self.broadcasts && self.rows != [1, 1]
+    }
+
     fn sizes(&self, facts: &Facts) -> Vec<Size> {
         let lanes = self.lane_counts[0];
         let columns: Vec<usize> = match self.panel {
-            Some(panel) if !self.broadcasts => {
+            Some(panel) if self.is_windows() => {
                 let fits = |part: &usize| *part <= self.window_columns(facts);
                 vec![self.parts(panel).find(fits).unwrap_or(panel)]
             }
             Some(panel) => self.parts(panel).collect(),
-            None if !self.broadcasts => vec![self.window_columns(facts).min(self.columns)],
+            None if self.is_windows() => vec![self.window_columns(facts).min(self.columns)],
             None => {
                 (1..=MAX_VECTORS.min(self.columns.div_ceil(lanes))).map(|vectors| (vectors * lanes).min(self.columns)).collect()
             }
@@ -99,7 +104,7 @@ impl Problem {
                         (false, true) => 6,
                         (false, false) => 1,
                     };
-                    let most = if self.broadcasts { self.most } else { self.most.min(MAX_WINDOW) };
+                    let most = if self.is_windows() { self.most.min(MAX_WINDOW) } else { self.most };
                     if rows * vectors + shared + factors <= registers && rows * vectors <= most {
                         sizes.push(Size { rows: [inner, outer], columns });
                     }
@@ -154,7 +159,7 @@ impl Problem {
         let rows = |axis: usize| apart(self.rows[axis], size.rows[axis]) + self.ends[axis];
         let columns = parts(self.columns, size.columns);
         let vectors: usize = columns.iter().filter(|part| part.1 > 0).map(|part| self.vectors(part.0)).sum();
-        let weight = if self.broadcasts { CODE_WEIGHT } else { WINDOW_CODE_WEIGHT };
+        let weight = if self.is_windows() { WINDOW_CODE_WEIGHT } else { CODE_WEIGHT };
         cycles * (1.0 + (rows(0) * rows(1) * vectors) as f64 * weight)
     }
 
@@ -180,7 +185,7 @@ impl Problem {
             (false, _) => PLACE_CYCLES * factors,
         };
         // Windows of several tiles are under way at once.
-        let latency = if self.broadcasts { f64::from(facts.fma_latency) } else { 0.0 };
+        let latency = if self.is_windows() { 0.0 } else { f64::from(facts.fma_latency) };
         let step = multiply_adds.max(loads).max(latency) + places;
         let panel_bytes = self.depth * columns * self.lane_bytes;
         let panel = if panel_bytes > facts.l1_bytes / 2 { panel_bytes as f64 * PANEL_BYTE_CYCLES } else { 0.0 };
@@ -243,6 +248,14 @@ mod tests {
         let narrow = Problem { panel: Some(96), lane_counts: vec![8], ..packed };
         let size = narrow.best(&facts(16, 2));
         assert!(size.columns < 48 && 96 % size.columns == 0 && size.rows[0] > 1, "{size:?}");
+    }
+
+    #[test]
+    fn what_is_only_summed_up_has_several_sums_under_way() {
+        for columns in [64, 240, 1280] {
+            let size = Problem { broadcasts: false, ..problem([1, 1], columns, 49) }.best(&facts(32, 2));
+            assert!(size.columns >= 64, "{columns}: {size:?}");
+        }
     }
 
     #[test]
