@@ -409,7 +409,7 @@ fn unused_models_are_left_out_of_mach_o_and_coff() {
         let marker = b"weights that nobody uses";
         spare.weights = marker.repeat(4096).into();
         fs::write(folder.join("spare.o"), emit::link(spare, &TARGET).object()).unwrap();
-        let mut link = |objects: &str| {
+        let link = |objects: &str| {
             output(folder, &format!("{link} {objects}"));
             fs::read(folder.join("out")).unwrap()
         };

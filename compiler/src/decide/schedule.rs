@@ -540,7 +540,7 @@ impl Chooser<'_> {
         if extent >= tile.columns {
             self.vectors(&format!("{name}.i"), tile.columns, &tile.lane_counts);
         }
-        if extent % tile.columns > 0 {
+        if !extent.is_multiple_of(tile.columns) {
             self.vectors(&format!("{name}.t"), extent % tile.columns, &tile.lane_counts);
         }
     }
