@@ -390,6 +390,35 @@ fn mach_o_and_coff_link() {
     }
 }
 
+/// A model that nothing refers to is left out of a library that exports another.
+#[test]
+fn unused_models_are_left_out_of_mach_o_and_coff() {
+    let Some(lld) = lld() else { return eprintln!("not run: needs rust-lld") };
+    let lld = lld.display();
+    let apple = "-flavor darwin -dylib -platform_version macos 11.0 11.0 -dead_strip -exported_symbol _net_call";
+    for (triple, link) in [
+        ("x86_64-apple-darwin", format!("{lld} {apple} -arch x86_64 -o out")),
+        ("aarch64-apple-darwin", format!("{lld} {apple} -arch arm64 -o out")),
+        ("x86_64-pc-windows-msvc", format!("{lld} -flavor link /dll /noentry /wx /opt:ref /export:net_call /out:out")),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let linked = model(triple);
+        write_model(folder, &linked);
+        let mut spare = CompiledModel { name: "spare".to_string(), ..linked.model };
+        let marker = b"weights that nobody uses";
+        spare.weights = marker.repeat(4096).into();
+        fs::write(folder.join("spare.o"), emit::link(spare, &TARGET).object()).unwrap();
+        let mut link = |objects: &str| {
+            output(folder, &format!("{link} {objects}"));
+            fs::read(folder.join("out")).unwrap()
+        };
+        let (alone, both) = (link("net.o"), link("net.o spare.o"));
+        assert!(!both.windows(marker.len()).any(|bytes| bytes == marker), "{triple}");
+        assert_eq!(alone.len(), both.len(), "{triple}");
+    }
+}
+
 /// A header is clean C and C++ whatever the tensors are.
 #[test]
 fn headers_compile_cleanly() {

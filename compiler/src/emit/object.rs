@@ -9,10 +9,10 @@ use std::io::Cursor;
 use ar_archive_writer::{ArchiveKind, DEFAULT_OBJECT_READER, NewArchiveMember};
 use mcc_kernel::{BranchProtection, Code, RelocKind};
 use mcc_support::bug;
-use object::write::{MachOBuildVersion, Object, Relocation, SectionId, StandardSection, Symbol, SymbolId, SymbolSection};
+use object::write::{Comdat, MachOBuildVersion, Object, Relocation, SectionId, StandardSection, Symbol, SymbolId, SymbolSection};
 use object::{
-    Architecture, BinaryFormat, Endianness, RelocationEncoding, RelocationFlags, RelocationKind, SectionFlags, SectionKind,
-    SymbolFlags, SymbolKind, SymbolScope, elf, macho,
+    Architecture, BinaryFormat, ComdatKind, Endianness, RelocationEncoding, RelocationFlags, RelocationKind, SectionFlags,
+    SectionKind, SymbolFlags, SymbolKind, SymbolScope, elf, macho,
 };
 use target_lexicon::{OperatingSystem, Triple};
 
@@ -171,7 +171,16 @@ impl Writer {
             let ty = if kind == SymbolKind::Text { elf::STT_FUNC } else { elf::STT_OBJECT };
             symbol.flags = SymbolFlags::Elf { st_info: elf::STB_GLOBAL << 4 | ty, st_other: elf::STV_PROTECTED };
         }
+        let is_coff = self.object.format() == BinaryFormat::Coff;
+        if is_coff {
+            // The symbol of the section comes before that of its group.
+            self.object.section_symbol(place.section);
+        }
         let id = self.object.add_symbol(symbol);
+        if is_coff {
+            // What is in no group, linkers keep.
+            self.object.add_comdat(Comdat { kind: ComdatKind::NoDuplicates, symbol: id, sections: vec![place.section] });
+        }
         if self.symbols.insert(name.to_string(), id).is_some() {
             bug!("symbol {name} is defined twice");
         }
