@@ -2,7 +2,7 @@
 
 use super::{Chooser, Rows, Tile, Vector};
 use crate::decide::nest::{Nest, accesses};
-use crate::loops::{AxisId, AxisKind, Role, Stmt};
+use crate::loops::{AxisId, AxisKind, BufferId, Role, Stmt};
 
 /// Rows at once, at most: each has a few values of its own in registers.
 const MAX_ROWS: usize = 4;
@@ -11,7 +11,7 @@ impl Chooser<'_> {
     /// The rounds of the innermost axis around a tree that are jammed.
     pub(super) fn rows_together(&self, nest: &Nest) -> Option<Rows> {
         let axis = nest.spatial.iter().rev().copied().find(|&axis| self.extent(axis) > 1)?;
-        let apart = nest.body.iter().all(|stmt| self.have_own_rows(stmt, axis));
+        let apart = self.may_have_own_rows(nest, axis);
         let fits = apart && nest.body.iter().all(|stmt| self.may_be_jammed(stmt)) && self.kernel.axes[axis].limit.is_none();
         let most = (self.facts.l1_bytes / 2 / self.row_bytes(nest, axis).max(1)).min(MAX_ROWS);
         let extent = self.extent(axis);
@@ -20,15 +20,25 @@ impl Chooser<'_> {
         (fits && count > 1).then_some(Rows { axis, merged: None, count })
     }
 
-    /// Whether each round of an axis keeps what it stores in a part of its own.
-    fn have_own_rows(&self, stmt: &Stmt, axis: AxisId) -> bool {
+    /// Whether each round of an axis keeps what it stores in a part of its own, or can be given one: nothing around them sees it.
+    fn may_have_own_rows(&self, nest: &Nest, axis: AxisId) -> bool {
+        let uses = |stmts: &[Stmt], buffer: BufferId| {
+            let mut count = 0;
+            let mut add = |stmt: &Stmt| {
+                count += accesses(&self.kernel.exprs, [stmt]).iter().filter(|access| access.buffer == buffer).count();
+            };
+            stmts.iter().for_each(|stmt| stmt.walk(&mut add));
+            count
+        };
         let mut own = true;
-        stmt.walk(&mut |stmt| {
+        let mut stores = |stmt: &Stmt| {
             if let Stmt::Store { buffer, index, .. } = stmt {
                 let moves = index.iter().any(|&index| self.kernel.exprs.uses_axis(index, axis));
-                own &= moves || self.program.buffers[*buffer].role != Role::Local;
+                let local = self.program.buffers[*buffer].role == Role::Local;
+                own &= moves || !local || uses(nest.body, *buffer) == uses(&self.kernel.body, *buffer);
             }
-        });
+        };
+        nest.body.iter().for_each(|stmt| stmt.walk(&mut stores));
         own
     }
 
