@@ -183,7 +183,7 @@ fn run_passes(mut names: &[&str], input: &str) -> Result<String, String> {
 fn fuse_graph(input: &str) -> Result<String, String> {
     let graph = graph(input)?;
     let lowered = loops::lower::lower(&graph);
-    let (fusions, fused) = decide::fuse::choose(&lowered);
+    let (fusions, fused) = decide::fuse::choose(&lowered, true);
     loops::verify::verify(&fused).map_err(|error| error.to_string())?;
     let inputs = random_graph::random_inputs(&graph, 1);
     let [before, after] =
@@ -198,7 +198,7 @@ fn fuse_graph(input: &str) -> Result<String, String> {
 /// Where the buffers of the fused program live, when its kernels are not scheduled.
 fn plan_graph(input: &str) -> Result<String, String> {
     let lowered = loops::lower::lower(&graph(input)?);
-    let (fusions, fused) = decide::fuse::choose(&lowered);
+    let (fusions, fused) = decide::fuse::choose(&lowered, true);
     let decisions = Decisions { fusions, order: decide::order::choose(&fused), ..Decisions::default() };
     let Realized { program, plan } = realize(&lowered, &decisions).map_err(|error| error.to_string())?;
     let problems = plan::check::check(&program, &plan);

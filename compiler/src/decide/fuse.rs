@@ -14,9 +14,11 @@ use crate::realize::fuse::{Change, Fuser};
 
 /// Work on one element that may be done twice rather than stored and loaded; see [`cost`].
 const CHEAP: usize = 6;
-/// Work on one element that is not done on a tile of accumulators: an exponential, but no chain of simple operations. It needs registers
-/// beside them, and is written out for each of them, where a loop of its own reads what is in the first-level cache.
-const CROWDED: usize = 16;
+/// Work on one element that is not done on a tile of accumulators, where multiply-adds are one instruction: it needs registers beside
+/// them and is written out for each. A logistic function is done there: what it activates is then in memory once.
+const CROWDED: usize = 40;
+/// The same where multiply-adds of elementary functions take many instructions: no exponential.
+const CROWDED_WITHOUT_FMA: usize = 16;
 /// Padded maps of so many bytes are copied for the windows that slide over them, in almost no time.
 const SMALL_MAP_BYTES: usize = 16 << 10;
 /// Multiply-adds for each element of a map beside which copying it takes no time.
@@ -24,9 +26,10 @@ const MUCH_WORK: usize = 256;
 /// Bytes that a buffer inside a merged kernel may take: it should stay in the first-level cache.
 const LOCAL_BYTES: usize = 32 << 10;
 
-/// The fusions chosen, and the program with them carried out.
-pub fn choose(program: &Program) -> (Vec<Fusion>, Program) {
-    let mut chooser = Chooser { fuser: Fuser::new(program), fusions: Vec::new() };
+/// The fusions chosen for a machine with fused multiply-adds or without, and the program with them carried out.
+pub fn choose(program: &Program, fma: bool) -> (Vec<Fusion>, Program) {
+    let crowded = if fma { CROWDED } else { CROWDED_WITHOUT_FMA };
+    let mut chooser = Chooser { fuser: Fuser::new(program), fusions: Vec::new(), crowded };
     // Movement first, so that who reads a value is known; padding when what it pads is; rows last, for a tree of nests is harder to
     // fuse with than its parts.
     let phases: [&[Rule]; 5] = [
@@ -52,6 +55,8 @@ type Rule = fn(&mut Chooser, usize) -> bool;
 struct Chooser {
     fuser: Fuser,
     fusions: Vec<Fusion>,
+    /// Work on an element beyond which it is not done on a tile.
+    crowded: usize,
 }
 
 impl Chooser {
@@ -116,7 +121,7 @@ impl Chooser {
         if self.joins_its_reader(slot) {
             return false;
         }
-        let crowded = sites.iter().any(|site| cost(self.kernel(slot), site.value) > CROWDED);
+        let crowded = sites.iter().any(|site| cost(self.kernel(slot), site.value) > self.crowded);
         let taken = self.fuser.producers(slot).into_iter().find_map(|producer| {
             let kernel = self.kernel(producer);
             let heavy = self.reuses_operands(kernel);

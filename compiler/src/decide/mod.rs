@@ -61,7 +61,7 @@ struct Shared {
 
 fn decide_one(question: &Question, mut shared: Option<&mut Shared>) -> Decisions {
     let Question { program, target, facts, may_transform, mut fuel, .. } = *question;
-    let (mut fusions, mut fused) = fuse::choose(program);
+    let (mut fusions, mut fused) = fuse::choose(program, facts.fma);
     let taken = spend(&mut fuel, fusions.len());
     if taken < fusions.len() {
         fusions.truncate(taken);

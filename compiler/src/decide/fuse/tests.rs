@@ -181,7 +181,7 @@ fn small_models_are_fused_as_expected() {
         build(&b);
         b.check().expect(what);
         let lowered = lower(&b.finish());
-        let (fusions, fused) = choose(&lowered);
+        let (fusions, fused) = choose(&lowered, true);
         assert_eq!(names(&fused), *expected, "{what}: {fusions:#?}");
         assert_eq!(fuse(&lowered, &fusions).expect(what), fused, "{what}: carried out again");
         let layouts = fused.buffers.values().map(|buffer| Layout::row_major(buffer.ty.rank())).collect();
