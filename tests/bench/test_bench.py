@@ -94,7 +94,9 @@ class Arm(unittest.TestCase):
 
         nodes = {"a": (1000, 64, False), "b": (600, 64, False), "c": (320, 64, True), "d": (9, 64, False)}
         found, held = arm.shares(Compiled(), nodes)
-        self.assertEqual(found, {"share": 1920 / 4 / 700, "dense": 1600 / 4 / 450, "depthwise": 320 / 4 / 200})
+        self.assertEqual({kind: list(work) for kind, work in found.items()},
+                         {"share": [1920, 700], "dense": [1600, 450], "depthwise": [320, 200]})
+        self.assertEqual([arm.fraction(work) for work in (found["dense"], [0, 0])], [round(1600 / 4 / 450, 4), None])
         self.assertEqual(held, {"conv": (1600, "dense"), "deep": (320, "depthwise")})
 
 
