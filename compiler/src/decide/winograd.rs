@@ -9,7 +9,7 @@ use mcc_kernel::Facts;
 
 use super::nest::lane_counts;
 use crate::decisions::{Layout, Winograd};
-use crate::loops::{Kernel, Program};
+use crate::loops::{Kernel, Program, Role, sites};
 use crate::realize::winograd::Convolution;
 
 /// The part of the peak of multiply-adds that products reach.
@@ -20,6 +20,8 @@ const BYTES_PER_CYCLE: f64 = 6.0;
 const GAIN: f64 = 0.85;
 /// Tiles of a group, at least, so that weights are read for many of them at once. More leave the second cache.
 const TILES: usize = 14;
+/// What is transformed may raise the memory of a kernel by this part of it, where the model does not need more elsewhere.
+const MORE_MEMORY: usize = 4;
 
 /// The convolutions of a fused program that are transformed, whose values lie as `layouts` say. `fixed` has, by name of weights, the
 /// results of a tile that other programs have settled on.
@@ -33,6 +35,7 @@ pub fn choose(
     if !facts.fma {
         return BTreeMap::new();
     }
+    let most = program.kernels.iter().map(|kernel| touched_bytes(program, kernel)).max().unwrap_or(0);
     let chosen = |kernel: &Kernel| {
         let convolution = Convolution::of(program, kernel).ok()?;
         if !has_channels_last(program, layouts, &convolution) || is_needed_in_part(program, &convolution) {
@@ -43,7 +46,9 @@ pub fn choose(
             None => outputs(&convolution, facts),
         };
         let fits = outputs > 1 && convolution.map.iter().all(|&extent| extent >= outputs);
-        fits.then(|| (kernel.name.clone(), Winograd { outputs, rows: rows(&convolution, outputs) }))
+        let touched = touched_bytes(program, kernel);
+        let rows = if fits { rows(&convolution, outputs, (most - touched).max(touched / MORE_MEMORY))? } else { return None };
+        Some((kernel.name.clone(), Winograd { outputs, rows }))
     };
     program.kernels.iter().filter_map(chosen).collect()
 }
@@ -116,8 +121,17 @@ fn weights(convolution: &Convolution, places: f64) -> f64 {
     4.0 * places * (convolution.channels * convolution.filters) as f64 / BYTES_PER_CYCLE
 }
 
-/// The fewest rows with enough tiles for a group, or all.
-fn rows(convolution: &Convolution, outputs: usize) -> usize {
+/// The fewest rows with enough tiles for a group, or as many as there is room for; `None` where there is none for one.
+fn rows(convolution: &Convolution, outputs: usize, room_bytes: usize) -> Option<usize> {
     let [rows, columns] = convolution.tiles(outputs);
-    (1..=rows).find(|&group| rows.is_multiple_of(group) && group * columns >= TILES).unwrap_or(rows)
+    let row_bytes = 4 * (outputs + 2).pow(2) * columns * (convolution.channels + convolution.filters);
+    let groups = || (1..=rows).filter(|&group| rows.is_multiple_of(group) && group * row_bytes <= room_bytes);
+    groups().find(|&group| group * columns >= TILES).or_else(|| groups().last())
+}
+
+/// Bytes of the tensors that a kernel computes from and to.
+fn touched_bytes(program: &Program, kernel: &Kernel) -> usize {
+    let (reads, writes) = sites::accesses(kernel);
+    let tensors = reads.union(&writes).map(|&buffer| &program.buffers[buffer]);
+    tensors.filter(|buffer| !matches!(buffer.role, Role::Constant(_))).map(|buffer| buffer.ty.size_bytes()).sum()
 }
