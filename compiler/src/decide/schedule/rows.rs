@@ -11,13 +11,19 @@ impl Chooser<'_> {
     /// The rounds of the innermost axis around a tree that are jammed.
     pub(super) fn rows_together(&self, nest: &Nest) -> Option<Rows> {
         let axis = nest.spatial.iter().rev().copied().find(|&axis| self.extent(axis) > 1)?;
-        let apart = self.may_have_own_rows(nest, axis);
-        let fits = apart && nest.body.iter().all(|stmt| self.may_be_jammed(stmt)) && self.kernel.axes[axis].limit.is_none();
+        // Only sums are worth waiting for together.
+        let fits = nest.body.iter().any(|stmt| self.sums(stmt)) && self.may_have_own_rows(nest, axis);
+        let fits = fits && nest.body.iter().all(|stmt| self.may_be_jammed(stmt)) && self.kernel.axes[axis].limit.is_none();
         let most = (self.facts.l1_bytes / 2 / self.row_bytes(nest, axis).max(1)).min(MAX_ROWS);
         let extent = self.extent(axis);
         // Without a rest where one less does that.
         let count = if extent.is_multiple_of(3) && !extent.is_multiple_of(most) { most.min(3) } else { most.min(extent) };
         (fits && count > 1).then_some(Rows { axis, merged: None, count })
+    }
+
+    fn sums(&self, stmt: &Stmt) -> bool {
+        let nest = Nest::of(self.kernel, std::slice::from_ref(stmt));
+        matches!(stmt, Stmt::Loop { .. }) && !nest.is_elementwise() && nest.reduction(self.kernel).is_some()
     }
 
     /// Whether each round of an axis keeps what it stores in a part of its own, or can be given one: nothing around them sees it.
