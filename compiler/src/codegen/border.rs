@@ -5,7 +5,7 @@ use mcc_kernel::VReg;
 
 use super::{Binding, Codegen};
 use crate::loops::linear::{Atom, Linear};
-use crate::loops::{AxisId, Binary, BufferId, Expr, ExprId, Role, Stmt, VarId};
+use crate::loops::{AxisId, BufferId, Expr, ExprId, Role, Stmt, VarId, sites};
 
 /// Loops are not unrolled to tell which rounds lie outside where these are more, with all rounds that are jammed around them.
 const MOST_TAPS: usize = 96;
@@ -47,7 +47,7 @@ impl Codegen<'_> {
             Expr::Load { buffer, index, otherwise: Some(_), .. } => Some((*buffer, index.clone())),
             _ => None,
         };
-        crate::loops::sites::reachable(&self.kernel, roots).into_iter().filter_map(padded).collect()
+        sites::reachable(&self.kernel, roots).into_iter().filter_map(padded).collect()
     }
 
     /// Whether an index lies outside of a buffer in all rounds that are open.
@@ -65,12 +65,8 @@ impl Codegen<'_> {
         if !self.pads || self.reduce_depth == 0 {
             return None;
         }
-        let Expr::Binary(Binary::Add, a, b) = *self.kernel.exprs.get(value) else { return None };
-        let is_var = |expr| *self.kernel.exprs.get(expr) == Expr::Var(var);
-        let product = if is_var(a) { b } else { a };
-        let Expr::Binary(Binary::Mul, x, y) = *self.kernel.exprs.get(product) else { return None };
-        let adds_nothing =
-            (is_var(a) || is_var(b)) && (self.is_zero(x) && self.is_finite(y) || self.is_zero(y) && self.is_finite(x));
+        let [_, x, y] = sites::added_product(&self.kernel.exprs, var, value)?;
+        let adds_nothing = self.is_zero(x) && self.is_finite(y) || self.is_zero(y) && self.is_finite(x);
         adds_nothing.then(|| self.var(var).0)
     }
 

@@ -7,7 +7,7 @@ use mcc_kernel::{Op, VReg};
 use mcc_support::{DType, bug};
 
 use super::{Codegen, Lanes, lane_bits, vars_set};
-use crate::loops::{AxisId, AxisKind, AxisMode, Binary, Expr, ExprId, Stmt, VarId};
+use crate::loops::{AxisId, AxisKind, AxisMode, Binary, Expr, ExprId, Stmt, VarId, sites};
 
 /// An accumulator that a loop in lanes updates.
 pub(super) struct Accumulator {
@@ -31,17 +31,8 @@ impl Codegen<'_> {
         if self.reduce_depth == 0 || !self.facts.fma || !matches!(dtype, DType::F32 | DType::F64) {
             return None;
         }
-        let Expr::Binary(Binary::Add, a, b) = *self.kernel.exprs.get(value) else { return None };
-        let is_var = |expr| *self.kernel.exprs.get(expr) == Expr::Var(var);
-        let (acc, product) = if is_var(a) {
-            (a, b)
-        } else if is_var(b) {
-            (b, a)
-        } else {
-            return None;
-        };
-        let Expr::Binary(Binary::Mul, x, y) = *self.kernel.exprs.get(product) else { return None };
-        if self.deps(product).vars.contains(&var) {
+        let [acc, x, y] = sites::added_product(&self.kernel.exprs, var, value)?;
+        if [x, y].iter().any(|&factor| self.deps(factor).vars.contains(&var)) {
             return None;
         }
         let vector = self.vars[var].varying && self.lane.is_none();

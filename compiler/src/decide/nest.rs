@@ -57,14 +57,14 @@ impl<'k> Nest<'k> {
     }
 }
 
-/// The nests of a kernel that are scheduled by themselves, and whether no loop stands around them: the kernel itself, or those in a tree.
+/// The nests of a kernel, and whether no loop stands around them: those that are scheduled by themselves, and each tree before what is
+/// in it.
 pub fn nests(kernel: &Kernel) -> Vec<(Nest<'_>, bool)> {
     fn add<'k>(kernel: &'k Kernel, body: &'k [Stmt], outermost: bool, found: &mut Vec<(Nest<'k>, bool)>) {
         let nest = Nest::of(kernel, body);
-        if nest.is_elementwise() || nest.reduction(kernel).is_some() {
-            return found.push((nest, outermost));
-        }
-        for stmt in nest.body {
+        let inside = if nest.is_elementwise() || nest.reduction(kernel).is_some() { &[] } else { nest.body };
+        found.push((nest, outermost));
+        for stmt in inside {
             match stmt {
                 Stmt::Loop { axis, .. } if kernel.axes[*axis].kind == AxisKind::Sequential => {}
                 Stmt::Loop { .. } => add(kernel, std::slice::from_ref(stmt), false, found),

@@ -9,11 +9,11 @@ use mcc_support::EntityMap;
 
 use super::cost;
 use super::nest::{
-    Access, Nest, Reduction, Stride, accesses, distance, is_constant, lane_bits, lane_counts, loads, plain_dim, stride,
+    Access, Nest, Reduction, Stride, accesses, distance, is_constant, lane_bits, lane_counts, loads, nests, plain_dim, stride,
 };
 use crate::decisions::{Layout, Step};
 use crate::loops::linear::{Atom, KernelRanges, Linear};
-use crate::loops::{AxisId, AxisKind, Buffer, BufferId, Kernel, Program, Role, Stmt};
+use crate::loops::{AxisId, Buffer, BufferId, Kernel, Program, Role, Stmt};
 
 /// Multiply-adds in the body of a tile's innermost loop, at most.
 const MAX_BODY: usize = 112;
@@ -29,7 +29,7 @@ const LONG: usize = 40;
 /// The steps for one kernel of a fused program.
 pub fn choose(program: &Program, kernel: &Kernel, layouts: &BTreeMap<String, Layout>, facts: &Facts) -> Vec<Step> {
     let mut chooser = Chooser { program, kernel, layouts, facts, together: 1, steps: Vec::new() };
-    chooser.nest(&kernel.body, true);
+    nests(kernel).iter().for_each(|(nest, outermost)| chooser.nest(nest, *outermost));
     chooser.steps
 }
 
@@ -350,30 +350,22 @@ struct Chooser<'a> {
 
 impl Chooser<'_> {
     /// `outermost`: whether no loop stands around the nest.
-    fn nest(&mut self, body: &[Stmt], outermost: bool) {
-        let nest = Nest::of(self.kernel, body);
+    fn nest(&mut self, nest: &Nest, outermost: bool) {
         if nest.is_elementwise() {
-            return self.elementwise(&nest);
+            return self.elementwise(nest);
         }
         if let Some(reduction) = nest.reduction(self.kernel) {
-            let together = nest.spatial.iter().all(|&axis| self.may_run_together(&nest, axis));
-            let choose = || Tile::choose(self.program, self.kernel, &nest, &reduction, self.layouts, self.facts);
+            let together = nest.spatial.iter().all(|&axis| self.may_run_together(nest, axis));
+            let choose = || Tile::choose(self.program, self.kernel, nest, &reduction, self.layouts, self.facts);
             return match together.then(choose).flatten() {
-                Some(tile) => self.tile(&nest, &reduction, &tile, outermost),
+                Some(tile) => self.tile(nest, &reduction, &tile, outermost),
                 None => self.unroll_short(&reduction.axes),
             };
         }
-        // A tree: each nest in it by itself.
-        if let Some(rows) = self.rows_together(&nest) {
+        // A tree: each nest in it comes by itself.
+        if let Some(rows) = self.rows_together(nest) {
             self.together = rows.count;
             self.jam(&rows, &[]);
-        }
-        for stmt in nest.body {
-            match stmt {
-                Stmt::Loop { axis, .. } if self.kernel.axes[*axis].kind == AxisKind::Sequential => {}
-                Stmt::Loop { .. } => self.nest(std::slice::from_ref(stmt), false),
-                _ => {}
-            }
         }
     }
 

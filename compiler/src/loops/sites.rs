@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::loops::{AxisId, AxisKind, BufferId, Expr, ExprId, Kernel, Stmt};
+use crate::loops::{AxisId, AxisKind, Binary, BufferId, Expr, ExprId, Exprs, Kernel, Stmt, VarId};
 
 /// Buffers that a kernel loads from, and those that it stores to.
 pub fn accesses(kernel: &Kernel) -> (BTreeSet<BufferId>, BTreeSet<BufferId>) {
@@ -39,6 +39,15 @@ pub fn sure_accesses(kernel: &Kernel) -> Vec<(BufferId, &[ExprId])> {
         });
     }
     found
+}
+
+/// The sum and the factors of a value `var + x · y`.
+pub fn added_product(exprs: &Exprs, var: VarId, value: ExprId) -> Option<[ExprId; 3]> {
+    let Expr::Binary(Binary::Add, a, b) = *exprs.get(value) else { return None };
+    let is_var = |expr| *exprs.get(expr) == Expr::Var(var);
+    let (sum, product) = if is_var(a) { (a, b) } else { Some((b, a)).filter(|_| is_var(b))? };
+    let Expr::Binary(Binary::Mul, x, y) = *exprs.get(product) else { return None };
+    Some([sum, x, y])
 }
 
 /// Every load that the kernel evaluates, in the order of their ids.

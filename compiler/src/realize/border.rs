@@ -12,7 +12,7 @@ use mcc_support::EntityMap;
 
 use super::schedule::Replace;
 use crate::loops::linear::{Atom, KernelRanges, Linear};
-use crate::loops::{Axis, AxisId, AxisKind, AxisMode, Binary, Buffer, BufferId, Expr, ExprId, Kernel, Role, Stmt};
+use crate::loops::{Axis, AxisId, AxisKind, AxisMode, Binary, Buffer, BufferId, Expr, ExprId, Kernel, Role, Stmt, sites};
 
 pub fn apply(kernel: &mut Kernel, buffers: &EntityMap<BufferId, Buffer>) {
     let pads = |id: u32| matches!(kernel.exprs.get(ExprId(id)), Expr::Load { otherwise: Some(_), .. });
@@ -91,10 +91,7 @@ impl Narrower<'_> {
             _ => return None,
         };
         let exprs = &self.kernel.exprs;
-        let Expr::Binary(Binary::Add, a, b) = *exprs.get(value) else { return None };
-        let is_sum = |expr| *exprs.get(expr) == Expr::Var(var);
-        let product = if is_sum(a) { b } else { Some(a).filter(|_| is_sum(b))? };
-        let Expr::Binary(Binary::Mul, x, y) = *exprs.get(product) else { return None };
+        let [_, x, y] = sites::added_product(exprs, var, value)?;
         let padded = |expr| match exprs.get(expr) {
             Expr::Load { buffer, index, otherwise: Some(zero), .. } => {
                 matches!(exprs.get(*zero), Expr::Const(_, 0)).then(|| (*buffer, index.clone()))

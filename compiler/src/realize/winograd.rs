@@ -153,10 +153,7 @@ impl Convolution {
 
 /// The loads of `sum + a · b`: first of a computed value, then of a constant.
 fn factors(program: &Program, kernel: &Kernel, sum: VarId, value: ExprId) -> Option<(ExprId, ExprId)> {
-    let Expr::Binary(Binary::Add, a, b) = *kernel.exprs.get(value) else { return None };
-    let is_sum = |expr| *kernel.exprs.get(expr) == Expr::Var(sum);
-    let product = if is_sum(a) { b } else { Some(a).filter(|_| is_sum(b))? };
-    let Expr::Binary(Binary::Mul, a, b) = *kernel.exprs.get(product) else { return None };
+    let [_, a, b] = sites::added_product(&kernel.exprs, sum, value)?;
     let is_constant = |expr| match kernel.exprs.get(expr) {
         Expr::Load { buffer, .. } => matches!(program.buffers[*buffer].role, Role::Constant(_)),
         _ => false,
