@@ -3,8 +3,8 @@
 use std::fs;
 
 use mcc::onnx::proto::{
-    DimValue, DimensionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorShapeProto, TensorTypeProto,
-    TypeProto, TypeValue, ValueInfoProto,
+    DimValue, DimensionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, TensorShapeProto,
+    TensorTypeProto, TypeProto, TypeValue, ValueInfoProto,
 };
 use mcc_tests::data;
 use mcc_tests::machine::Machine;
@@ -62,6 +62,60 @@ fn model_with_extents() -> Vec<u8> {
     ModelProto { ir_version: Some(8), opset_import, graph: Some(graph), ..Default::default() }.encode_to_vec()
 }
 
+/// y = x · (1, 2, …, 16).
+fn model_with_weights() -> Vec<u8> {
+    let dim = vec![DimensionProto { value: Some(DimValue::Value(16)), denotation: None }];
+    let tensor = TensorTypeProto { elem_type: Some(1), shape: Some(TensorShapeProto { dim }) };
+    let value = |name: &str| ValueInfoProto {
+        name: Some(name.to_string()),
+        r#type: Some(TypeProto { value: Some(TypeValue::Tensor(tensor.clone())), denotation: None }),
+        ..Default::default()
+    };
+    let weights = TensorProto {
+        name: Some("w".to_string()),
+        data_type: Some(1),
+        dims: vec![16],
+        float_data: (1..=16).map(|w| w as f32).collect(),
+        ..Default::default()
+    };
+    let node = NodeProto {
+        op_type: Some("Mul".to_string()),
+        input: vec!["x".to_string(), "w".to_string()],
+        output: vec!["y".to_string()],
+        ..Default::default()
+    };
+    let graph = GraphProto {
+        node: vec![node],
+        initializer: vec![weights],
+        input: vec![value("x")],
+        output: vec![value("y")],
+        ..Default::default()
+    };
+    let opset_import = vec![OperatorSetIdProto { domain: None, version: Some(17) }];
+    ModelProto { ir_version: Some(8), opset_import, graph: Some(graph), ..Default::default() }.encode_to_vec()
+}
+
+/// And a third, whose weights a run is passed.
+const WEIGHTS: &str = "
+#[cfg(test)]
+mcc_runtime::include_model!(pub scaled);
+
+#[test]
+fn weights_are_passed() {
+    #[repr(align(64))]
+    struct Aligned<const N: usize>([u8; N]);
+    static FILE: Aligned<{ include_bytes!(concat!(env!(\"OUT_DIR\"), \"/scaled.weights\")).len() }> =
+        Aligned(*include_bytes!(concat!(env!(\"OUT_DIR\"), \"/scaled.weights\")));
+    let (x, mut y) = ([2.0; 16], [0.0; 16]);
+    let model = scaled::Model::new(&FILE.0).unwrap();
+    model.run(scaled::Inputs { x: &x }, scaled::Outputs { y: &mut y }, &mut scaled::Arena::new()).unwrap();
+    assert_eq!((y[0], y[15]), (2.0, 32.0));
+    for wrong in [&FILE.0[..FILE.0.len() - 1], &FILE.0[64..], &[]] {
+        assert!(matches!(scaled::Model::new(wrong), Err(mcc_runtime::Error::Weights)));
+    }
+}
+";
+
 /// The program of the example runs a second model, too, whose extents a run is told and tells.
 const EXTENTS: &str = "
 #[cfg(test)]
@@ -95,13 +149,20 @@ fn a_package_outside_of_the_repository() {
     fs::copy(repository.join("Cargo.lock"), project.folder.join("Cargo.lock")).unwrap();
     fs::write(project.folder.join("extents.onnx"), model_with_extents()).unwrap();
     fs::write(project.folder.join("src/extents.rs"), EXTENTS).unwrap();
+    fs::write(project.folder.join("scaled.onnx"), model_with_weights()).unwrap();
+    fs::write(project.folder.join("src/scaled.rs"), WEIGHTS).unwrap();
     fs::remove_dir_all(project.folder.join("tests")).unwrap();
     // The script runs for all models of the package; each run leaves a letter.
     let more = "\n    mcc_build::Model::new(\"extents.onnx\").dim(\"n\", 1..=8).compile();
+    mcc_build::Model::new(\"scaled.onnx\").options(|options| options.weights = mcc_build::WeightsPlace::File).compile();
     let mut runs = std::fs::File::options().create(true).append(true).open(\"runs\").unwrap();
     std::io::Write::write_all(&mut runs, b\"r\").unwrap();\n}";
     project.edit(("build.rs", "\n}", more));
-    project.edit(("src/main.rs", "mcc_runtime::include_model!(digits);", "mod extents;\nmcc_runtime::include_model!(digits);"));
+    project.edit((
+        "src/main.rs",
+        "mcc_runtime::include_model!(digits);",
+        "mod extents;\nmod scaled;\nmcc_runtime::include_model!(digits);",
+    ));
     let cargo =
         |command: &str| format!("'{}' {command} --quiet --offline --target-dir '{}'", env!("CARGO"), target_folder().display());
     let build = |expected: usize, what: &str| {
@@ -118,7 +179,7 @@ fn a_package_outside_of_the_repository() {
         build(before + 1, "nothing changed");
     }
     let output = project.run(&cargo("test"));
-    assert!(output.contains("test result: ok. 1 passed"), "{output}");
+    assert!(output.contains("test result: ok. 2 passed"), "{output}");
     fs::write(project.folder.join("digits.onnx"), "no model\n").unwrap();
     let output = project.fail(&cargo("build"));
     assert!(

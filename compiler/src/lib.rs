@@ -21,4 +21,6 @@ pub mod tools;
 
 pub use artifacts::{Artifacts, compile};
 pub use driver::Options;
+pub use emit::WeightsPlace;
+pub use mcc_kernel::BranchProtection;
 pub use mcc_support::{Error, Result};

@@ -19,7 +19,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::{env, fs, process, thread};
 
-pub use mcc::{Artifacts, Error, Options};
+pub use mcc::{Artifacts, BranchProtection, Error, Options, WeightsPlace};
 
 /// As that of the command: models may be nested deeply.
 const STACK_BYTES: usize = 256 << 20;
