@@ -132,6 +132,11 @@ impl Facts {
         counts.filter(fits).min()
     }
 
+    /// Whether vectors with lanes of 32 and 64 bits may be used in part.
+    pub fn has_parts(&self) -> bool {
+        self.supported.iter().any(|(kind, ..)| *kind == OpKind::First)
+    }
+
     pub fn supports(&self, kind: OpKind, lane: Lane, lanes: u8) -> bool {
         lanes == 1 || self.supported.contains(&(kind, lane, lanes))
     }

@@ -166,7 +166,17 @@ impl Emitter<'_> {
     fn move_stack(&mut self, row: Row) {
         if self.frame.size > 0 {
             let imm = Imm::Word(self.frame.size as i32);
-            self.encode(&Fields { row, bits: 64, reg: 0, vvvv: None, rm: Place::Reg(RSP), mask: 0, zeroes: false, fourth: None, imm });
+            self.encode(&Fields {
+                row,
+                bits: 64,
+                reg: 0,
+                vvvv: None,
+                rm: Place::Reg(RSP),
+                mask: 0,
+                zeroes: false,
+                fourth: None,
+                imm,
+            });
         }
     }
 

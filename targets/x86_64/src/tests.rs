@@ -154,7 +154,8 @@ fn difference(fields: &Fields, found: &Instruction) -> Option<String> {
     let is_whole = matches!(fields.row.form, Form::Vector { tuple: Tuple::Full, .. });
     let reg = found.op_register(0);
     let length = !is_whole || !is_vector(reg) || fields.row.name.contains("vextract") || number(reg).1 == fields.bits as usize;
-    (mask != fields.mask || found.zeroing_masking() != fields.zeroes || !imm || !length).then(|| "has another mask, constant or length".into())
+    (mask != fields.mask || found.zeroing_masking() != fields.zeroes || !imm || !length)
+        .then(|| "has another mask, constant or length".into())
 }
 
 #[test]

@@ -51,7 +51,12 @@ fn candidates(types: &[Type], result: Type) -> Vec<Vec<Type>> {
 /// Everything that the target computes from registers; what that is, the verifier says.
 pub fn signatures(facts: &Facts) -> Vec<Signature> {
     let types = types(facts);
-    let ops: Vec<Op> = OPERATIONS.iter().map(|(_, op)| op.clone()).chain([0, 1, 2, 4, 8, 15, 16, 32].map(Op::Extract)).chain((1..16).map(Op::Splice)).collect();
+    let ops: Vec<Op> = OPERATIONS
+        .iter()
+        .map(|(_, op)| op.clone())
+        .chain([0, 1, 2, 4, 8, 15, 16, 32].map(Op::Extract))
+        .chain((1..16).map(Op::Splice))
+        .collect();
     let mut signatures = Vec::new();
     for &result in &types {
         for args in candidates(&types, result) {
@@ -194,7 +199,10 @@ fn part(lane: Lane, lanes: u8, count: u8) -> Case {
 
 /// Whether an operation moves the bits of its operands, those of a NaN included.
 fn keeps_bits(op: &Op) -> bool {
-    matches!(op, Op::Select | Op::Splat | Op::Pack | Op::Extract(_) | Op::Splice(_) | Op::Bitcast | Op::Neg | Op::Abs | Op::Min | Op::Max)
+    matches!(
+        op,
+        Op::Select | Op::Splat | Op::Pack | Op::Extract(_) | Op::Splice(_) | Op::Bitcast | Op::Neg | Op::Abs | Op::Min | Op::Max
+    )
 }
 
 fn int_of(lane: Lane) -> Lane {

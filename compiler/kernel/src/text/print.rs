@@ -34,7 +34,9 @@ pub fn instruction(types: &EntityMap<VReg, Type>, result: Option<VReg>, op: &Op,
     }
     let suffix = match (result, op) {
         (Some(result), _) => format!(".{}", types[result]),
-        (None, Op::Store { .. } | Op::StoreFirst { .. } | Op::StorePtr(_)) => args.first().map(|&arg| format!(".{}", types[arg])).unwrap_or_default(),
+        (None, Op::Store { .. } | Op::StoreFirst { .. } | Op::StorePtr(_)) => {
+            args.first().map(|&arg| format!(".{}", types[arg])).unwrap_or_default()
+        }
         _ => String::new(),
     };
     text + operation_name(op) + &suffix + &operands(types, result, op, args)
