@@ -441,7 +441,7 @@ fn zephyr_module() {
         project.classify("build/zephyr_final", machine);
         project.edit(("CMakeLists.txt", "set(CONFIG_MCC y)", ""));
         let output = project.fail("cmake -S . -B build");
-        assert!(output.contains("Unknown CMake command \"zephyr_mcc_model\""), "{output}");
+        assert!(output.contains("zephyr_mcc_model: set CONFIG_MCC=y in prj.conf"), "{output}");
     }
 }
 
