@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::{Binding, Codegen};
+use super::Codegen;
 use crate::loops::{AxisId, BufferId, Expr, ExprId};
 
 /// Where fewer operations wait for each other, rounds overlap by themselves.
@@ -38,12 +38,6 @@ impl Codegen<'_> {
 
     fn rounds(&self, axes: &[AxisId]) -> Vec<i64> {
         axes.iter().map(|&axis| self.round(axis)).collect()
-    }
-
-    fn bind(&mut self, axes: &[AxisId], rounds: &[i64]) {
-        for (&axis, &round) in axes.iter().zip(rounds) {
-            self.bindings[axis] = Binding::Fixed(round);
-        }
     }
 
     /// What is computed in lanes for a value that is stored, operands first, where much of it waits for the rest.
