@@ -187,6 +187,7 @@ impl Tiler<'_> {
             panel: self.operands.iter().find_map(panel),
             lane_counts: lane_counts.to_vec(),
             lane_bytes: bits / 8,
+            parts: self.facts.has_parts(),
             rows,
             depth: self.reduction.axes.iter().map(|&axis| self.extent(axis)).product(),
             broadcasts: self.operands.iter().any(|access| self.stride(access, vector) == Stride::Zero),
@@ -412,10 +413,14 @@ impl Chooser<'_> {
         }
     }
 
-    /// Turns an axis of this extent into vectors that are unrolled, the widest first, and what is left over into single rounds.
+    /// Turns an axis of this extent into vectors that are unrolled, the widest first, and what is left over into a part of one, or
+    /// into narrower ones and single rounds.
     fn vectors(&mut self, axis: &str, extent: usize, lane_counts: &[usize]) {
         let Some((&lanes, narrower)) = lane_counts.split_first() else { return self.unroll(axis.into()) };
         if extent < lanes {
+            if extent > 1 && self.facts.has_parts() {
+                return self.steps.push(Step::Vectorize { axis: axis.into() });
+            }
             return self.vectors(axis, extent, narrower);
         }
         self.split(axis, lanes);
@@ -582,10 +587,20 @@ impl Chooser<'_> {
             let rest = extent % (lanes * apart);
             if rest >= lanes {
                 self.sum_in_lanes(&format!("{name}.t"), rest, lanes, SUMS);
+            } else {
+                self.sum_rest(name, rest);
             }
         } else {
             self.split(name, lanes);
             self.steps.push(Step::Vectorize { axis: format!("{name}.i") });
+            self.sum_rest(name, extent % lanes);
+        }
+    }
+
+    /// Runs the rest of a reduction that was split in a part of a vector, where that is possible.
+    fn sum_rest(&mut self, name: &str, rest: usize) {
+        if rest > 1 && self.facts.has_parts() {
+            self.steps.push(Step::Vectorize { axis: format!("{name}.t") });
         }
     }
 

@@ -205,7 +205,7 @@ impl<'k, I> Context<'k, I> {
     /// is in the same loop, and, if it loads, memory is the same. Who takes it must not ask for the value's register.
     pub fn sinkable(&self, value: VReg) -> Option<(&'k Op, &'k [VReg])> {
         let Def::Inst { op, args, epoch } = self.analysis.defs[value] else { return None };
-        let is_load = matches!(op, Op::Load { .. } | Op::LoadPtr(_));
+        let is_load = matches!(op, Op::Load { .. } | Op::LoadFirst { .. } | Op::LoadPtr(_));
         let stays = has_effect(op) || writes_memory(op) || is_load && epoch != self.epoch;
         let fits = self.analysis.uses[value] == 1 && self.regs[value].is_none() && self.is_here(value) && !stays;
         fits.then_some((op, args))
