@@ -202,7 +202,7 @@ impl Codegen<'_> {
     }
 
     /// Whether the operation of a varying expression exists on all lanes at once.
-    fn has_lanes(&mut self, expr: ExprId) -> bool {
+    pub(super) fn has_lanes(&mut self, expr: ExprId) -> bool {
         let lanes = self.open_lanes().count;
         let node = self.kernel.exprs.get(expr).clone();
         let dtype = self.kernel.exprs.dtype(expr);

@@ -10,6 +10,7 @@ mod border;
 mod convert;
 mod eval;
 mod reduce;
+mod together;
 mod window;
 
 use std::collections::HashMap;
@@ -232,7 +233,11 @@ impl Codegen<'_> {
                     self.each_instance(&order, |codegen| codegen.set(*var, *value));
                 }
                 Stmt::Store { buffer, index, value, guard } => {
-                    self.each_instance(&self.jam.clone(), |codegen| codegen.store(*buffer, index, *value, *guard));
+                    let store = |codegen: &mut Self| codegen.store(*buffer, index, *value, *guard);
+                    match self.parts(*buffer, *value, *guard) {
+                        Some(parts) => self.side_by_side(&parts, store),
+                        None => self.each_instance(&self.jam.clone(), store),
+                    }
                 }
                 Stmt::If { cond, then, otherwise } => self.stmt_if(*cond, then, otherwise),
                 Stmt::While { cond, body } => self.stmt_while(*cond, body),

@@ -42,7 +42,8 @@ impl Codegen<'_> {
         true
     }
 
-    fn bind(&mut self, axes: &[AxisId], step: &[i64]) {
+    /// Gives axes their rounds.
+    pub(super) fn bind(&mut self, axes: &[AxisId], step: &[i64]) {
         axes.iter().zip(step).for_each(|(&axis, &round)| self.bindings[axis] = Binding::Fixed(round));
     }
 
