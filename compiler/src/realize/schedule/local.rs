@@ -10,6 +10,9 @@ use mcc_support::{EntityMap, Result, TensorType, ensure};
 
 use crate::loops::{AxisId, Buffer, BufferId, Expr, ExprId, Kernel, Role, Stmt};
 
+/// Of the caches of all machines, about.
+const LINE_BYTES: usize = 64;
+
 /// Gives each round of `axis` its part of the local buffers that all rounds store to.
 pub fn divide(kernel: &mut Kernel, buffers: &mut EntityMap<BufferId, Buffer>, axis: AxisId) -> Result<()> {
     let mut found = Vec::new();
@@ -37,7 +40,16 @@ pub fn divide(kernel: &mut Kernel, buffers: &mut EntityMap<BufferId, Buffer>, ax
         };
         let dim = (0..ty.rank()).find(free);
         if dim.is_none() {
-            let shape: Vec<usize> = [extent].into_iter().chain(ty.shape.iter().copied()).collect();
+            let mut shape: Vec<usize> = [extent].into_iter().chain(ty.shape.iter().copied()).collect();
+            // Parts that fill lines of the cache begin at lines.
+            let (bytes, size) = (ty.shape.count() * ty.dtype.size_bytes(), ty.dtype.size_bytes());
+            if let Some(row) = shape.last_mut()
+                && ty.rank() > 0
+                && bytes > LINE_BYTES
+                && LINE_BYTES.is_multiple_of(size)
+            {
+                *row = row.next_multiple_of(LINE_BYTES / size);
+            }
             buffers[buffer].ty = TensorType::new(ty.dtype, shape);
         }
         dims.insert(buffer, dim);
