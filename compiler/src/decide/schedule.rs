@@ -138,7 +138,7 @@ impl Tiler<'_> {
 
     fn tile(&self, bits: usize, lane_counts: &[usize]) -> Option<Tile> {
         let lanes = lane_counts[0];
-        let long = |axis: AxisId| self.extent(axis) >= lanes;
+        let long = |axis: AxisId| self.extent(axis) >= fewest(self.facts, lanes);
         // Along an axis where operands are neighbours or the same, all lanes come with one instruction.
         let whole = |axis| self.operands.iter().all(|access| self.stride(access, axis) != Stride::Other);
         let stored =
@@ -355,6 +355,11 @@ fn longest_chain(kernel: &Kernel, stmts: &[Stmt]) -> usize {
     stored.map(|value| length(kernel, value, &mut known)).max().unwrap_or(0)
 }
 
+/// Rounds for which a vector of so many lanes is worth it: all of them or, where it may be used in part, more than the half.
+fn fewest(facts: &Facts, lanes: usize) -> usize {
+    if facts.has_parts() { lanes / 2 + 1 } else { lanes }
+}
+
 /// Size of tiles that cover `extent` with as few of at most `limit` as can be, as evenly as can be.
 fn even(extent: usize, limit: usize) -> usize {
     extent.div_ceil(extent.div_ceil(limit.max(1)).max(1)).max(1)
@@ -459,7 +464,7 @@ impl Chooser<'_> {
             .spatial
             .iter()
             .rev()
-            .filter(|&&axis| self.extent(axis) >= narrowest && self.may_run_together(nest, axis))
+            .filter(|&&axis| self.extent(axis) >= fewest(self.facts, narrowest) && self.may_run_together(nest, axis))
             .min_by_key(|&&axis| cost(axis))
         else {
             return;
@@ -472,10 +477,7 @@ impl Chooser<'_> {
         let padded = padded.unwrap_or_default();
         self.peel(&padded);
         let (name, extent) = self.between(&padded, vector);
-        if extent < narrowest {
-            return;
-        }
-        let lanes = *lane_counts.iter().find(|&&lanes| lanes <= extent).expect("the narrowest fits");
+        let Some(&lanes) = lane_counts.iter().find(|&&lanes| extent >= fewest(self.facts, lanes)) else { return };
         let (count, chain) = (expression_count(self.kernel, nest.body.iter()), longest_chain(self.kernel, nest.body));
         let vectors = match chain {
             _ if self.together > 1 => 1,
@@ -490,7 +492,7 @@ impl Chooser<'_> {
             _ if count > LONG => 1,
             _ => 2,
         };
-        let block = (lanes * vectors).min(extent / lanes * lanes);
+        let block = (lanes * vectors).min((extent / lanes).max(1) * lanes).min(extent);
         self.split(&name, block);
         self.vectors(&format!("{name}.i"), block, &lane_counts);
         if extent % block > 0 {

@@ -213,6 +213,16 @@ mod tests {
             crate::loops::verify::verify(&changed).expect("still a program");
             assert_eq!(interp::run(&changed, &x).expect("it runs"), want, "{steps:?}");
         }
+        // Parts that fill lines of the cache begin at lines.
+        let wide =
+            ROWS.replace(",3]", ",20]").replace("f32[3]", "f32[20]").replace("spatial 3", "spatial 20").replace("[2 -", "[19 -");
+        let program = text::parse(&wide).expect("a program");
+        let x = [Tensor::from_elements([7, 20], &(0..140).map(|at| at as f32).collect::<Vec<_>>())];
+        let mut changed = program.clone();
+        apply(&mut changed.kernels[0], &mut changed.buffers, &[split(), unroll("i.i")]).expect("steps that fit");
+        let row = changed.buffers.values().find(|buffer| buffer.name == "row").expect("it is still there");
+        assert_eq!(row.ty.shape.dims(), &[4, 32]);
+        assert_eq!(interp::run(&changed, &x), interp::run(&program, &x));
         // What a round finds there is of the round before.
         let carried = ROWS.replace("@row[j] = @x[i, j] * 2.0", "@row[j] = @row[j] + @x[i, j]");
         let mut program = text::parse(&carried).expect("a program");
