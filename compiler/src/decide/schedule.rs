@@ -146,7 +146,8 @@ impl Tiler<'_> {
         let spatial = spatial_in_lanes(self.kernel, self.nest, bits);
         let first =
             |fits: &dyn Fn(AxisId) -> bool| spatial.iter().copied().find(|&axis| long(axis) && fits(axis)).map(Vector::Spatial);
-        let reduced = || self.reduction.axes.iter().copied().find(|&axis| !self.operands.is_empty() && long(axis) && whole(axis));
+        let sums = |&axis: &AxisId| !self.operands.is_empty() && self.extent(axis) >= lanes && whole(axis);
+        let reduced = || self.reduction.axes.iter().copied().find(sums);
         // Lanes that are stored apart cost less than lanes that are summed.
         let vector = first(&|axis| whole(axis) && stored(axis))
             .or_else(|| first(&|axis| whole(axis)))
