@@ -210,7 +210,8 @@ impl Compilation {
 
     fn new(options: &Options) -> Result<Self> {
         let machines = Machine::levels(&options.target, options.cpu.as_deref())?;
-        let machines = machines.into_iter().map(|machine| machine.protect(options.branch_protection));
+        let machines =
+            machines.into_iter().map(|machine| machine.align(options.strict_align)?.protect(options.branch_protection));
         let machines: Vec<Machine> = machines.collect::<Result<_>>()?;
         let triple = machines[0].triple.clone();
         let levels: Vec<CpuLevel> = machines.into_iter().map(CpuLevel::new).collect();
@@ -412,7 +413,7 @@ impl Compilation {
             options: self.options.clone(),
             warnings: self.warnings.clone(),
         };
-        emit::weights::expect_some(&model)?;
+        emit::weights_file::expect_some(&model)?;
         let linked = emit::link(model, targets::ENTRY);
         let weights_bytes = if linked.model.weights_place == WeightsPlace::File { 0 } else { linked.sizes.weights_bytes };
         ensure!(

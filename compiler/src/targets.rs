@@ -87,6 +87,18 @@ impl Machine {
         Ok(machines)
     }
 
+    /// The same with code that makes unaligned accesses or makes none; as its operating system wants it where nothing is said.
+    ///
+    /// # Errors
+    ///
+    /// Aligned accesses alone on an architecture that has code for both only.
+    pub fn align(mut self, strict: Option<bool>) -> Result<Self> {
+        let fits = self.cpu.arch == Arch::Aarch64 || strict != Some(true);
+        ensure!(fits, "code without unaligned accesses is made for aarch64 only, not for {}", self.triple);
+        self.cpu.strict_alignment = strict.unwrap_or(self.cpu.strict_alignment);
+        Ok(self)
+    }
+
     /// The same with code that is protected.
     ///
     /// # Errors
@@ -218,6 +230,22 @@ mod tests {
             assert_eq!(machine.cpu.arch == Arch::X86_64, is_x86, "{name}");
             assert_eq!(machine.cpu.windows_abi, name.contains("windows"), "{name}");
             assert_eq!(machine.cpu.strict_alignment, !is_x86 && name.ends_with("none"), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_said_of_alignment_goes_before_the_operating_system() {
+        for (target, strict, expected) in [
+            ("aarch64", None, Some(false)),
+            ("aarch64", Some(true), Some(true)),
+            ("aarch64-none", None, Some(true)),
+            ("aarch64-none", Some(false), Some(false)),
+            ("x86_64-none", None, Some(false)),
+            ("x86_64-none", Some(false), Some(false)),
+            ("x86_64-none", Some(true), None),
+        ] {
+            let machine = Machine::new(target, None).unwrap().align(strict);
+            assert_eq!(machine.ok().map(|machine| machine.cpu.strict_alignment), expected, "{target} {strict:?}");
         }
     }
 

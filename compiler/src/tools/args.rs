@@ -179,9 +179,19 @@ pub struct BuildArgs {
     /// Whether convolutions of 3 × 3 may be computed by Winograd's transforms: faster, with more weights, and sums that err more
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub winograd: When,
+    /// Of aarch64: whether every access is aligned to its size, as it must be with the memory management unit off [default: on
+    /// where the target has no operating system]
+    #[arg(long, value_name = "SWITCH")]
+    pub strict_align: Option<Switch>,
     /// Fusions, order, layouts and schedules to take, as --emit decisions writes them
     #[arg(long, value_name = "FILE.json")]
     pub decisions: Option<PathBuf>,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Switch {
+    On,
+    Off,
 }
 
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
@@ -478,6 +488,7 @@ impl BuildArgs {
         options.cpu.clone_from(&self.cpu);
         options.fuel = if self.optimize == 0 { Some(0) } else { self.fuel };
         options.winograd = self.winograd == When::Auto;
+        options.strict_align = self.strict_align.map(|switch| switch == Switch::On);
         options.verify = self.verify;
         options.decisions = self.decisions.as_deref().map(read_decisions).transpose()?.unwrap_or_default();
         options.files.extend(self.decisions.clone());
