@@ -10,6 +10,7 @@ mod border;
 mod convert;
 mod eval;
 mod reduce;
+mod window;
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -89,6 +90,8 @@ struct Level {
     cache: HashMap<Key, VReg>,
     /// Pointers that move with this loop.
     running: Vec<Running>,
+    /// What was last loaded from each buffer, and where.
+    loaded: HashMap<BufferId, (ir::Address, VReg)>,
 }
 
 /// A pointer that starts as `init` and grows by `step_bytes` each round.
@@ -291,6 +294,7 @@ impl Codegen<'_> {
                 self.stmts(body);
                 self.jam.pop();
             }
+            AxisMode::Unroll if self.slide(axis, body) => {}
             AxisMode::Unroll => {
                 for round in 0..extent {
                     self.bindings[axis] = Binding::Fixed(round as i64);
