@@ -247,7 +247,12 @@ impl Compilation {
         let imports = options.imports(&self.name);
         for (index, import) in imports.iter().enumerate() {
             let place = |error: Error| if index > 0 { error.context(format!("in set {} of shapes", index + 1)) } else { error };
-            let first = |errors: Vec<Error>| place(errors.into_iter().next().expect("a failure has an error"));
+            let file = format!("in file '{}'", self.path.display());
+            let first = |mut errors: Vec<Error>| {
+                let more = errors.len() - 1;
+                let first = place(errors.swap_remove(0)).context(file.clone());
+                if more == 0 { first } else { first.context(format!("and {more} more: `mcc check` names all of them")) }
+            };
             let Imported { graph, warnings, values } = import::import_named(self.model(), import).map_err(first)?;
             // What does not change results is for those who ask.
             let warnings = warnings.iter().filter(|warning| warning.kind != WarningKind::Dropped).map(ToString::to_string);

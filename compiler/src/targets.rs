@@ -38,6 +38,17 @@ const SHORT: [(&str, &str); 4] = [
     ("aarch64-none", "aarch64-unknown-none"),
 ];
 
+/// Other names of the same, as toolchains have them.
+const ALIASES: [(&str, &str); 7] = [
+    ("amd64", "x86_64-unknown-linux-gnu"),
+    ("x86-64", "x86_64-unknown-linux-gnu"),
+    ("x86_64-w64-mingw32", "x86_64-pc-windows-gnu"),
+    ("arm64", "aarch64-unknown-linux-gnu"),
+    ("aarch64-none-linux-gnu", "aarch64-unknown-linux-gnu"),
+    ("aarch64-none-elf", "aarch64-unknown-none"),
+    ("aarch64-unknown-elf", "aarch64-unknown-none"),
+];
+
 /// Triples that are named where one is asked for; others of the same formats are taken as well.
 const TRIPLES: [&str; 13] = [
     "x86_64-unknown-linux-gnu", "x86_64-unknown-linux-musl", "x86_64-unknown-freebsd", "x86_64-unknown-none",
@@ -129,7 +140,7 @@ fn expect_better(better: &Cpu, weaker: &Cpu) -> Result<()> {
 }
 
 fn select(target: &str) -> Result<(Triple, Arch)> {
-    let triple: Triple = match SHORT.iter().find(|(short, _)| *short == target) {
+    let triple: Triple = match SHORT.iter().chain(&ALIASES).find(|(short, _)| *short == target) {
         _ if target == "host" => Triple::host(),
         Some((_, triple)) => triple.parse().expect("the table holds triples"),
         None => target.parse().map_err(|error| Error::new(format!("unknown target '{target}': {error}")))?,
@@ -140,6 +151,9 @@ fn select(target: &str) -> Result<(Triple, Arch)> {
         Architecture::Aarch64(target_lexicon::Aarch64Architecture::Aarch64) => Arch::Aarch64,
         other => return Err(unsupported(&format!("its architecture is {other}"))),
     };
+    if triple.environment == Environment::Softfloat {
+        return Err(unsupported("a model needs the registers of floating point and vectors, which code for it must not use"));
+    }
     if triple.environment == Environment::Gnux32 || triple.pointer_width() != Ok(PointerWidth::U64) {
         return Err(unsupported("its pointers do not have 64 bits"));
     }
@@ -209,7 +223,7 @@ mod tests {
             ("aarch64", "armv8-a+fp16,armv8-a+dotprod", Err("the first alone has fp16 and the second alone has dotprod")),
             ("aarch64", "armv8-a,cortex-a53", Err("have the same features")),
             ("aarch64", "armv8-a,armv8-a+lse", Err("differ in no feature that mcc_call.cpu_features tells")),
-            ("x86_64", "x86-64-v2,armv8-a", Err("unknown CPU 'armv8-a'")),
+            ("x86_64", "x86-64-v2,armv8-a", Err("the CPU 'armv8-a' is one of aarch64")),
         ] {
             let found = Machine::levels(target, Some(cpus));
             match (found, expected) {
@@ -250,6 +264,16 @@ mod tests {
     }
 
     #[test]
+    fn toolchains_names_are_taken() {
+        for (name, triple) in ALIASES {
+            assert_eq!(Machine::new(name, None).unwrap(), Machine::new(triple, None).unwrap(), "{name}");
+        }
+        for name in ["x86_64-linux-gnu", "aarch64-linux-gnu", "arm64-apple-darwin"] {
+            assert!(Machine::new(name, None).is_ok(), "{name}");
+        }
+    }
+
+    #[test]
     fn others_are_refused_with_the_list() {
         for name in [
             "riscv64gc-unknown-linux-gnu",
@@ -257,6 +281,7 @@ mod tests {
             "aarch64-pc-windows-msvc",
             "aarch64_be-unknown-linux-gnu",
             "aarch64-unknown-linux-gnu_ilp32",
+            "aarch64-unknown-none-softfloat",
             "wasm32-unknown-unknown",
             "i686-unknown-linux-gnu",
             "thumbv7em-none-eabi",
