@@ -90,12 +90,12 @@ impl Artifacts {
         })?;
         let path = |extension: &str| folder.join(format!("{}.{extension}", self.name()));
         let mut files = vec![
+            (path("o"), self.object()),
             (path("h"), self.header().into_bytes()),
             (folder.join("mcc.h"), mcc_runtime::HEADER.as_bytes().to_vec()),
             (path("json"), self.manifest().into_bytes()),
         ];
         files.extend(self.weights_file().map(|weights| (path("weights"), weights)));
-        files.push((path("o"), self.object()));
         outputs::write_all(&files)
     }
 }

@@ -20,8 +20,10 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     write_all(&[(path, bytes)])
 }
 
-/// Writes the files beside their places and, when all are written, gives them their names in this order. Where that fails, none of
-/// them is left: no build takes part of them for all.
+/// Writes the files beside their places and, when all are written, gives them their names. Where that fails, none of them is left.
+///
+/// The first one is that by which a build sees that all is made: it gets its name last, but is the oldest, as of what one command
+/// makes `make` takes what is older than the first to be out of date.
 ///
 /// # Errors
 ///
@@ -31,13 +33,13 @@ pub fn write_all<P: AsRef<Path>, B: AsRef<[u8]>>(files: &[(P, B)]) -> Result<()>
     let mut written = written.collect::<Result<Vec<Unnamed>>>()?;
     // A signal finds all of them named, or none.
     let mut unnamed = UNNAMED.lock().unwrap_or_else(PoisonError::into_inner);
-    for (index, ((path, _), file)) in files.iter().zip(&mut written).enumerate() {
+    for (index, ((path, _), file)) in files.iter().zip(&mut written).enumerate().rev() {
         let temporary = file.0.take().expect("it is named once");
         let place = temporary.to_path_buf();
         let named = temporary.persist(path.as_ref());
         unnamed.remove(&place);
         if let Err(error) = named {
-            files[..index].iter().for_each(|(path, _)| drop(std::fs::remove_file(path.as_ref())));
+            files[index + 1..].iter().for_each(|(path, _)| drop(std::fs::remove_file(path.as_ref())));
             drop(unnamed);
             return Err(failed(path.as_ref())(error.error));
         }
@@ -109,12 +111,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         write_all(&[(path("a"), "1"), (path("b"), "2")]).unwrap();
-        let mut files = vec![(path("a"), "3"), (path("none/b"), "4")];
+        let mut files = vec![(path("none/b"), "4"), (path("a"), "3")];
         // One that cannot be written leaves those before it as they are; one that cannot get its name leaves none.
         assert!(write_all(&files).unwrap_err().to_string().contains("none/b"));
         assert_eq!(std::fs::read(path("a")).unwrap(), b"1");
         std::fs::create_dir(path("folder")).unwrap();
-        files[1].0 = path("folder");
+        files[0].0 = path("folder");
         assert!(write_all(&files).unwrap_err().to_string().contains("folder"));
         let mut left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         left.sort();

@@ -36,8 +36,8 @@ pub struct Options {
     /// A run tells `mcc_call.profile` of each kernel.
     pub profile: bool,
     pub branch_protection: BranchProtection,
-    /// Of aarch64: whether every access is aligned to its size. `None`: where the target has no operating system, whose memory management unit
-    /// may be off.
+    /// Whether every access is aligned to its size, where the architecture has code of both kinds. `None`: where the target has no
+    /// operating system, whose memory management unit may be off.
     pub strict_align: Option<bool>,
     /// Where the packed weights go.
     pub weights: WeightsPlace,

@@ -106,8 +106,7 @@ fn write(args: &CompileArgs, compilation: &Compilation) -> Result<()> {
                 .map_err(|error| Error::new(format!("cannot make its folder: {error}")).context(place()))?;
         }
     }
-    // By the object, builds see whether all is made: it comes last.
-    files.sort_by_key(|(path, _)| *path == object);
+    files.sort_by_key(|(path, _)| *path != object);
     outputs::write_all(&files)
 }
 
