@@ -316,6 +316,9 @@ fn what_is_wrong_is_said_in_the_output() {
     };
     for (argument, message) in [
         ("SHAPES image=1", "'SHAPES;image=1' is no argument of it"),
+        ("OPTIONS --emit=rust", "OPTIONS must not have --emit=rust"),
+        ("OPTIONS --weights-file w", "OPTIONS must not have --weights-file"),
+        ("OPTIONS -ofile", "OPTIONS must not have -ofile"),
         ("SHAPE", "no value follows SHAPE"),
         ("SHAPE image=1 CPU", "no value follows CPU"),
     ] {
