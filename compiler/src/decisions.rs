@@ -96,7 +96,7 @@ pub enum Step {
     Merge { outer: String, inner: String },
     /// All rounds do a statement before any does the next. What they share in a local buffer, each gets for itself.
     Unroll { axis: String },
-    /// The axis becomes vector lanes; its extent is a lane count of the target.
+    /// The axis becomes vector lanes; its extent is a lane count of the target or, where that can use vectors in part, less than one.
     Vectorize { axis: String },
 }
 

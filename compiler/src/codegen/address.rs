@@ -346,9 +346,10 @@ impl Codegen<'_> {
     }
 
     fn load_at(&mut self, dtype: DType, address: Address, align: u32, level: usize, vector: bool) -> VReg {
-        let lanes = if vector { self.open_lanes().count } else { 1 };
+        let (lanes, used) = if vector { (self.open_lanes().count, self.open_lanes().used) } else { (1, 1) };
         let ty = Type::vector(lane_of(dtype), lanes);
-        let loaded = self.b.inst_at(level, ty, Op::Load { address, align }, &[]);
+        let op = if used < lanes { Op::LoadFirst { lanes: used, address, align } } else { Op::Load { address, align } };
+        let loaded = self.b.inst_at(level, ty, op, &[]);
         if dtype == DType::Bool { self.b.inst_at(level, ty.mask(), Op::IntToMask, &[loaded]) } else { loaded }
     }
 

@@ -42,7 +42,8 @@ impl Codegen<'_> {
         true
     }
 
-    fn bind(&mut self, axes: &[AxisId], step: &[i64]) {
+    /// Gives axes their rounds.
+    pub(super) fn bind(&mut self, axes: &[AxisId], step: &[i64]) {
         axes.iter().zip(step).for_each(|(&axis, &round)| self.bindings[axis] = Binding::Fixed(round));
     }
 
@@ -127,7 +128,7 @@ mod tests {
         let program = parse(&program).unwrap();
         let kinds = [OpKind::Move, OpKind::Fma, OpKind::AddSub, OpKind::Mul];
         let facts = Facts {
-            supported: kinds.into_iter().map(|kind| (kind, Lane::F32, 4)).collect(),
+            supported: kinds.into_iter().flat_map(|kind| [Lane::F32, Lane::I32].map(|lane| (kind, lane, 4))).collect(),
             vector_bytes: 16,
             vector_registers,
             fma: true,

@@ -41,6 +41,8 @@ pub struct Problem {
     /// Lane counts of the vectors that may be used, the widest first.
     pub lane_counts: Vec<usize>,
     pub lane_bytes: usize,
+    /// Whether a rest runs in one vector, of which it uses a part.
+    pub parts: bool,
     /// Rounds of the axis whose rounds are jammed first, and of the one around it: jammed only with all of the first, but in windows.
     pub rows: [usize; 2],
     /// Rounds of the reduction.
@@ -230,8 +232,11 @@ impl Problem {
         std::iter::once(panel).chain(parts)
     }
 
-    /// Vectors for so many neighbours, each of the widest that the rest fills.
+    /// Vectors for so many neighbours, each of the widest that the rest fills, or all of the rest in a part of one.
     pub fn vectors(&self, mut columns: usize) -> usize {
+        if self.parts {
+            return columns.div_ceil(self.lane_counts[0]);
+        }
         let mut vectors = 0;
         for &lanes in &self.lane_counts {
             vectors += columns / lanes;
@@ -389,6 +394,7 @@ mod tests {
             panel: None,
             lane_counts,
             lane_bytes: 4,
+            parts: false,
             rows,
             depth,
             broadcasts: true,
@@ -432,9 +438,11 @@ mod tests {
     }
 
     #[test]
-    fn rests_of_columns_run_in_narrower_vectors() {
+    fn rests_of_columns_run_in_narrower_vectors_or_a_part_of_one() {
         let problem = problem([1, 1], 31, 1);
         assert_eq!([31, 24, 16, 5, 3].map(|columns| problem.vectors(columns)), [6, 2, 1, 2, 3]);
+        let problem = Problem { parts: true, ..problem };
+        assert_eq!([31, 24, 16, 5, 3].map(|columns| problem.vectors(columns)), [2, 2, 1, 1, 1]);
     }
 
     #[test]

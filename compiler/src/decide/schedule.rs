@@ -1,6 +1,7 @@
 //! How each kernel runs: which axis becomes lanes, and which rounds share registers. Reads from top to bottom.
 
 mod rows;
+mod walk;
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,8 @@ use super::nest::{
 };
 use crate::decisions::{Layout, Step};
 use crate::loops::linear::{Atom, KernelRanges, Linear};
-use crate::loops::{AxisId, Buffer, BufferId, Kernel, Program, Role, Stmt};
+use crate::loops::{AxisId, Buffer, BufferId, Expr, ExprId, Kernel, Program, Role, Stmt};
+use walk::Walk;
 
 /// Multiply-adds in the body of a tile's innermost loop, at most.
 const MAX_BODY: usize = 112;
@@ -23,8 +25,10 @@ const SUMS: usize = 4;
 const MAX_UNROLLED: usize = 8;
 /// Rounds at the end of an axis that are done together, at most.
 pub const MAX_END: usize = 4;
-/// Statements with more expressions than this are long: repeating them makes the code larger, not faster.
+/// Statements with more expressions than this are long: repeating them makes the code much larger.
 const LONG: usize = 40;
+/// Where so many operations wait for each other, several vectors are done side by side.
+const WAITING: usize = 10;
 
 /// The steps for one kernel of a fused program.
 pub fn choose(program: &Program, kernel: &Kernel, layouts: &BTreeMap<String, Layout>, facts: &Facts) -> Vec<Step> {
@@ -213,6 +217,7 @@ impl Tiler<'_> {
             panel: self.operands.iter().find_map(panel),
             lane_counts: lane_counts.to_vec(),
             lane_bytes: bits / 8,
+            parts: self.facts.has_parts(),
             rows,
             depth: self.reduction.axes.iter().map(|&axis| self.extent(axis)).product(),
             broadcasts,
@@ -395,42 +400,23 @@ fn expression_count<'s>(kernel: &Kernel, stmts: impl Iterator<Item = &'s Stmt>) 
     seen.len()
 }
 
-/// The operands of a reduction, as they are walked through by the axis that runs in lanes.
-struct Walk<'a> {
-    program: &'a Program,
-    kernel: &'a Kernel,
-    layouts: &'a BTreeMap<String, Layout>,
-    operands: &'a [Access],
-    /// What is stored after it, and what is loaded for that.
-    results: &'a [Access],
-    vector: AxisId,
-}
-
-impl Walk<'_> {
-    /// Bytes of the operands that the axis walks along, or of the others.
-    fn bytes(&self, along: bool) -> usize {
-        let moves =
-            |access: &&Access| (stride(self.program, self.layouts, self.kernel, access, self.vector) != Stride::Zero) == along;
-        self.operands.iter().filter(moves).map(|access| self.program.buffers[access.buffer].ty.size_bytes()).sum()
-    }
-
-    /// Whether all columns should be done before the next rows, where so many are done before those in any case. All operands of windows
-    /// go along: without weights there is nothing that should stay. A pass over a map that fits no cache should use whole lines, or best
-    /// all of them, while the weights of all columns stay near.
-    fn streams(&self, columns: usize, facts: &Facts) -> bool {
-        let buffer = |access: &Access| &self.program.buffers[access.buffer];
-        let weights = || self.operands.iter().filter(|access| is_constant(self.program, access.buffer));
-        let weight_bytes: usize = weights().map(|access| buffer(access).ty.size_bytes()).sum();
-        let stored = self.results.iter().filter(|access| access.is_store);
-        let stored_bytes: usize = stored.map(|access| buffer(access).ty.size_bytes()).sum();
-        let column_bytes = columns * self.operands.iter().map(|access| buffer(access).ty.dtype.size_bytes()).max().unwrap_or(1);
-        let is_large = if column_bytes < facts.line_bytes {
-            self.bytes(true) + stored_bytes > facts.l2_bytes && weight_bytes <= facts.l1_bytes / 4
-        } else {
-            self.bytes(true) > 4 * facts.l2_bytes
+/// The operations that wait for each other from what is loaded to what is stored, at most.
+fn longest_chain(kernel: &Kernel, stmts: &[Stmt]) -> usize {
+    fn length(kernel: &Kernel, expr: ExprId, known: &mut BTreeMap<ExprId, usize>) -> usize {
+        if let Some(&length) = known.get(&expr) {
+            return length;
+        }
+        let operands = match kernel.exprs.get(expr) {
+            Expr::Load { .. } => Vec::new(),
+            _ => kernel.exprs.operands(expr),
         };
-        self.bytes(false) == 0 && (weights().next().is_none() || is_large)
+        let longest = operands.into_iter().map(|operand| length(kernel, operand, known) + 1).max().unwrap_or(0);
+        known.insert(expr, longest);
+        longest
     }
+    let mut known = BTreeMap::new();
+    let stored = stmts.iter().filter_map(|stmt| if let Stmt::Store { value, .. } = stmt { Some(*value) } else { None });
+    stored.map(|value| length(kernel, value, &mut known)).max().unwrap_or(0)
 }
 
 /// Size of tiles that cover `extent` with as few of at most `limit` as can be, as evenly as can be.
@@ -452,7 +438,7 @@ impl Chooser<'_> {
     /// `outermost`: whether no loop stands around the nest.
     fn nest(&mut self, nest: &Nest, outermost: bool) {
         if nest.is_elementwise() {
-            return self.elementwise(nest);
+            return self.elementwise(nest, outermost);
         }
         if let Some(reduction) = nest.reduction(self.kernel) {
             let together = nest.spatial.iter().all(|&axis| self.may_run_together(nest, axis));
@@ -491,10 +477,14 @@ impl Chooser<'_> {
         }
     }
 
-    /// Turns an axis of this extent into vectors that are unrolled, the widest first, and what is left over into single rounds.
+    /// Turns an axis of this extent into vectors that are unrolled, the widest first, and what is left over into a part of one, or
+    /// into narrower ones and single rounds.
     fn vectors(&mut self, axis: &str, extent: usize, lane_counts: &[usize]) {
         let Some((&lanes, narrower)) = lane_counts.split_first() else { return self.unroll(axis.into()) };
         if extent < lanes {
+            if extent > 1 && self.facts.has_parts() {
+                return self.steps.push(Step::Vectorize { axis: axis.into() });
+            }
             return self.vectors(axis, extent, narrower);
         }
         self.split(axis, lanes);
@@ -505,7 +495,7 @@ impl Chooser<'_> {
         }
     }
 
-    fn elementwise(&mut self, nest: &Nest) {
+    fn elementwise(&mut self, nest: &Nest, outermost: bool) {
         let stmts: Vec<&Stmt> = nest.body.iter().collect();
         let Some(bits) = lane_bits(self.program, self.kernel, &stmts) else { return };
         let lane_counts = lane_counts(self.facts, bits);
@@ -550,8 +540,21 @@ impl Chooser<'_> {
             return;
         }
         let lanes = *lane_counts.iter().find(|&&lanes| lanes <= extent).expect("the narrowest fits");
-        let block = (lanes * if self.together > 1 || expression_count(self.kernel, nest.body.iter()) > LONG { 1 } else { 2 })
-            .min(extent / lanes * lanes);
+        let (count, chain) = (expression_count(self.kernel, nest.body.iter()), longest_chain(self.kernel, nest.body));
+        let vectors = match chain {
+            _ if self.together > 1 => 1,
+            // Few of the operations can be done at once. Without a loop left, what is loaded for them would be kept over others.
+            _ if chain >= WAITING && count <= 4 * chain => {
+                if outermost {
+                    4
+                } else {
+                    (extent / lanes / 2).clamp(1, 4)
+                }
+            }
+            _ if count > LONG => 1,
+            _ => 2,
+        };
+        let block = (lanes * vectors).min(extent / lanes * lanes);
         self.split(&name, block);
         self.vectors(&format!("{name}.i"), block, &lane_counts);
         if extent % block > 0 {
@@ -659,10 +662,20 @@ impl Chooser<'_> {
             let rest = extent % (lanes * apart);
             if rest >= lanes {
                 self.sum_in_lanes(&format!("{name}.t"), rest, lanes, SUMS);
+            } else {
+                self.sum_rest(name, rest);
             }
         } else {
             self.split(name, lanes);
             self.steps.push(Step::Vectorize { axis: format!("{name}.i") });
+            self.sum_rest(name, extent % lanes);
+        }
+    }
+
+    /// Runs the rest of a reduction that was split in a part of a vector, where that is possible.
+    fn sum_rest(&mut self, name: &str, rest: usize) {
+        if rest > 1 && self.facts.has_parts() {
+            self.steps.push(Step::Vectorize { axis: format!("{name}.t") });
         }
     }
 
