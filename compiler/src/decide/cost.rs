@@ -163,13 +163,15 @@ impl Problem {
 
     fn sizes(&self, facts: &Facts) -> Vec<Size> {
         let lanes = self.lane_counts[0];
+        // Of windows one vector, or two that share the loops around them where that is still less than a line of the cache.
+        let widest = if 2 * lanes * self.lane_bytes < facts.line_bytes { 2 * lanes } else { lanes };
         let columns: Vec<usize> = match self.panel {
             Some(panel) if self.is_windows() => {
-                let fits = |part: &usize| *part <= lanes;
-                vec![self.even_parts(panel).find(fits).unwrap_or(panel)]
+                let fitting: Vec<usize> = self.even_parts(panel).filter(|&part| part <= widest).collect();
+                if fitting.is_empty() { vec![panel] } else { fitting }
             }
             Some(panel) => self.even_parts(panel).collect(),
-            None if self.is_windows() => vec![lanes.min(self.columns)],
+            None if self.is_windows() => (1..=widest / lanes).map(|vectors| (vectors * lanes).min(self.columns)).collect(),
             None => {
                 (1..=MAX_VECTORS.min(self.columns.div_ceil(lanes))).map(|vectors| (vectors * lanes).min(self.columns)).collect()
             }
@@ -298,7 +300,7 @@ impl Problem {
     /// Cycles in which a tile of windows waits for what it is the first to load of a map: what its neighbours have loaded is still there
     /// where that fits the first-level cache. These are all columns of the tile before it along the row, or a band of rows of its columns.
     fn wait_cycles(&self, [inner, outer]: [usize; 2], columns: usize, facts: &Facts) -> f64 {
-        let Some(map) = self.map else { return 0.0 };
+        let Some(map) = self.map.filter(|_| self.is_windows()) else { return 0.0 };
         let [along, across] = self.windows;
         let [element, row] = map.distances;
         let line = facts.line_bytes;
