@@ -230,8 +230,8 @@ impl Tiler<'_> {
         let size = problem.best(self.facts);
         let mut ends = self.padded.clone();
         let mut apart = Vec::new();
-        let cuts = problem.cuts(size, self.facts);
-        for (cut, axis) in cuts.into_iter().zip([inner, outer]).filter(|_| !broadcasts) {
+        let cuts = (!broadcasts).then(|| problem.cuts(size, self.facts));
+        for (cut, axis) in cuts.into_iter().flatten().zip([inner, outer]) {
             if let Some(end) = ends.iter_mut().find(|end| Some(end.axis) == axis) {
                 [end.first, end.last] = cut.ends;
                 apart.extend(axis.filter(|_| !cut.together));
