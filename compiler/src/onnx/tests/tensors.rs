@@ -246,7 +246,7 @@ fn declared_types() {
         (tensor(None), "f32[..]", None),
         (tensor(Some(vec![])), "f32[]", Some("f32[]")),
         (tensor(Some(vec![Some(three.clone()), Some(three.clone())])), "f32[3,3]", Some("f32[3,3]")),
-        (tensor(Some(vec![Some(batch), Some(three), Some(minus), None])), "f32[batch,3,?,?]", None),
+        (tensor(Some(vec![Some(batch), Some(three), Some(minus), None])), "f32[batch,3,_,_]", None),
     ];
     for (ty, text, known) in cases {
         assert_eq!(ty.to_string(), text);
