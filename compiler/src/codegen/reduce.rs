@@ -19,8 +19,9 @@ pub(super) struct Accumulator {
 /// Accumulators in parts.
 pub(super) struct Partials {
     accumulators: Vec<Accumulator>,
-    lanes: Lanes,
-    /// Unrolled axes that reduce, each of whose rounds has parts of its own.
+    /// The lanes that have parts of their own.
+    lanes: Option<Lanes>,
+    /// Axes each of whose rounds has parts of its own.
     apart: Vec<AxisId>,
 }
 
@@ -40,19 +41,20 @@ impl Codegen<'_> {
         Some(self.b.fma(x, y, acc))
     }
 
-    /// The accumulators of the vector axis that reduces inside this loop, if there is one that does all the updates in the loop, and
-    /// its lane count.
+    /// The accumulators that are in parts in this loop, if all its updates are done by one axis in lanes that reduces, or by rounds apart.
     pub(super) fn split_accumulators(&self, axis: AxisId, body: &[Stmt]) -> Option<Partials> {
         fn find<'s>(codegen: &Codegen, axis: AxisId, body: &'s [Stmt], path: &mut Vec<AxisId>) -> Option<&'s [Stmt]> {
-            let described = &codegen.kernel.axes[axis];
             path.push(axis);
-            if described.kind == AxisKind::Reduce && described.mode == AxisMode::Vector {
+            if codegen.in_lanes(axis) {
                 return Some(body);
             }
-            let found = body.iter().find_map(|stmt| match stmt {
+            let inside = body.iter().find_map(|stmt| match stmt {
                 Stmt::Loop { axis, body } => find(codegen, *axis, body, path),
                 _ => None,
             });
+            let innermost = !body.iter().any(|stmt| matches!(stmt, Stmt::Loop { .. }));
+            let ends = innermost && path.iter().any(|&axis| codegen.is_apart(axis));
+            let found = inside.or_else(|| ends.then_some(body));
             if found.is_none() {
                 path.pop();
             }
@@ -61,7 +63,6 @@ impl Codegen<'_> {
         let all = body;
         let mut path = Vec::new();
         let body = find(self, axis, all, &mut path)?;
-        let axis = path.pop().expect("the axis in lanes");
         if count_sets(all) != count_sets(body) {
             return None;
         }
@@ -79,20 +80,29 @@ impl Codegen<'_> {
             });
             Accumulator { var, update: first.expect("a variable that is set") }
         };
-        let count = u8::try_from(self.kernel.axes[axis].extent).expect("a lane count");
-        let lanes = Lanes { axis, count, bits: lane_bits(self.program, &self.kernel, body) };
+        let lanes = path.last().copied().filter(|&axis| self.in_lanes(axis)).map(|axis| {
+            let count = u8::try_from(self.kernel.axes[axis].extent).expect("a lane count");
+            Lanes { axis, count, bits: lane_bits(self.program, &self.kernel, body) }
+        });
         let accumulators: Vec<Accumulator> = vars_set(body).into_iter().map(update).collect();
-        let is_apart = |axis: &AxisId| {
-            let found = &self.kernel.axes[*axis];
-            found.kind == AxisKind::Reduce && found.mode == AxisMode::Unroll && found.extent > 0
-        };
         // Where rounds of the accumulators are those of the jammed axes.
         let plain = accumulators.iter().all(|accumulator| self.vars[accumulator.var].axes == self.jam);
-        let apart = path.into_iter().filter(|axis| plain && is_apart(axis)).collect();
-        Some(Partials { accumulators, lanes, apart })
+        let apart: Vec<AxisId> = path.into_iter().filter(|&axis| plain && self.is_apart(axis)).collect();
+        (lanes.is_some() || !apart.is_empty()).then_some(Partials { accumulators, lanes, apart })
     }
 
-    /// Runs loops with accumulators that have a part in each lane, for each round of unrolled loops: these do not wait for each other.
+    /// Whether each lane of an axis has parts of its own.
+    fn in_lanes(&self, axis: AxisId) -> bool {
+        let axis = &self.kernel.axes[axis];
+        axis.kind == AxisKind::Reduce && axis.mode == AxisMode::Vector
+    }
+
+    fn is_apart(&self, axis: AxisId) -> bool {
+        let axis = &self.kernel.axes[axis];
+        axis.mode == AxisMode::Apart && axis.extent > 0
+    }
+
+    /// Runs loops with accumulators that have parts in lanes or for each round of unrolled loops: these do not wait for each other.
     pub(super) fn with_partials(&mut self, partials: &Partials, run: impl FnOnce(&mut Self)) {
         let &Partials { ref accumulators, lanes, ref apart } = partials;
         let extents: mcc_support::Shape = apart.iter().map(|&axis| self.kernel.axes[axis].extent).collect();
@@ -104,18 +114,24 @@ impl Codegen<'_> {
             let identity = self.identity(accumulator);
             let wholes_of: Vec<_> = rounds.into_iter().map(|rounds| (accumulator.var, rounds)).collect();
             let regs = self.registers(&wholes_of);
-            let ty = self.b.ty(regs[0]).with_lanes(lanes.count);
+            let whole = self.b.ty(regs[0]);
+            let ty = lanes.map_or(whole, |lanes| whole.with_lanes(lanes.count));
             let mut parts_of = Vec::new();
             for (var, rounds) in &wholes_of {
                 extents.for_each_index(|index| {
                     parts_of.push((*var, rounds.iter().copied().chain(index.iter().map(|&round| round as i64)).collect()));
                 });
             }
-            let parts: Vec<VReg> = parts_of.iter().map(|_| self.b.inst(ty, Op::Const(identity), &[])).collect();
+            let mut parts: Vec<VReg> = parts_of.iter().map(|_| self.b.inst(ty, Op::Const(identity), &[])).collect();
+            if lanes.is_none() {
+                // The first parts go on from what is there.
+                let first = parts.len() / regs.len();
+                parts.iter_mut().step_by(first).zip(&regs).for_each(|(part, &whole)| *part = whole);
+            }
             let state = &mut self.vars[accumulator.var];
             state.regs.clear();
             state.axes.extend(apart);
-            state.varying = true;
+            state.varying |= lanes.is_some();
             self.set_registers(&parts_of, &parts);
             wholes.push((wholes_of, regs, parts_of));
         }
@@ -129,7 +145,7 @@ impl Codegen<'_> {
             let state = &mut self.vars[accumulator.var];
             state.regs.clear();
             state.axes.truncate(state.axes.len() - apart.len());
-            state.varying = false;
+            state.varying &= lanes.is_none();
             let parts = parts.chunks(parts.len() / regs.len());
             let combined: Vec<VReg> =
                 regs.iter().zip(parts).map(|(&whole, parts)| self.combine(accumulator, whole, parts, lanes)).collect();
@@ -186,16 +202,18 @@ impl Codegen<'_> {
 
     /// The update applied to the parts of all rounds, to half of the lanes with the other half while vectors have so few, and then to what
     /// is left and the whole.
-    fn combine(&mut self, accumulator: &Accumulator, whole: VReg, parts: &[VReg], mut lanes: Lanes) -> VReg {
+    fn combine(&mut self, accumulator: &Accumulator, whole: VReg, parts: &[VReg], lanes: Option<Lanes>) -> VReg {
         let term = self.term(accumulator);
         let mut parts = parts.to_vec();
-        self.vector = Some(lanes);
+        let around = self.vector;
+        self.vector = lanes.or(around);
         while parts.len() > 1 {
             let pairs = parts.chunks(2);
             parts = pairs.map(|pair| if let [a, b] = *pair { self.updated(accumulator, term, a, b) } else { pair[0] }).collect();
         }
-        self.vector = None;
+        self.vector = around;
         let mut parts = parts[0];
+        let Some(mut lanes) = lanes else { return parts };
         let lane = self.b.ty(parts).lane();
         while self.facts.lane_counts(lane).contains(&usize::from(lanes.count / 2)) {
             lanes.count /= 2;

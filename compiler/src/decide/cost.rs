@@ -3,7 +3,8 @@
 //! A tile is `rows × columns` accumulators of a reduction: `columns` neighbours along the axis in lanes, in vectors, and `rows` rounds
 //! of other axes. In each step of the reduction it loads a vector for each vector of columns and one factor for each row, and
 //! multiplies and adds for each accumulator. What bounds a step is the busiest of the units for multiply-adds, those for loads, and
-//! the time that a multiply-add needs before the next can add to its result.
+//! the time that a multiply-add needs before the next can add to its result. Where accumulators are too few for that, each may be several
+//! sums of every so many steps, which are added up at the end.
 
 use mcc_kernel::Facts;
 
@@ -46,6 +47,8 @@ pub struct Problem {
     pub steps: [usize; 2],
     /// Accumulators at most.
     pub most: usize,
+    /// Sums in which an accumulator may be kept, 1 first.
+    pub sums: Vec<usize>,
 }
 
 /// Rounds of each row axis, and elements of the columns.
@@ -53,6 +56,17 @@ pub struct Problem {
 pub struct Size {
     pub rows: [usize; 2],
     pub columns: usize,
+}
+
+/// Sizes of the tiles that cover an extent, with how many there are of each: as even as can be, or all full but for a rest.
+pub fn parts(extent: usize, tile: usize, evenly: bool) -> [(usize, usize); 2] {
+    if !evenly {
+        return [(tile, extent / tile), (extent % tile, usize::from(!extent.is_multiple_of(tile)))];
+    }
+    let count = extent.div_ceil(tile.max(1));
+    let size = extent.div_ceil(count.max(1));
+    let smaller = size * count - extent;
+    [(size, count - smaller), (size.saturating_sub(1), smaller)]
 }
 
 impl Problem {
@@ -70,7 +84,7 @@ impl Problem {
     }
 
     /// Whether rows are windows that share some of what they slide over; what is only summed up has no rows.
-    fn is_windows(&self) -> bool {
+    pub fn is_windows(&self) -> bool {
         !self.broadcasts && self.rows != [1, 1]
     }
 
@@ -90,28 +104,50 @@ impl Problem {
         let registers = facts.vector_registers as usize;
         let mut sizes = Vec::new();
         for columns in columns {
-            for inner in 1..=self.rows[0].min(registers) {
+            for inner in (1..=self.rows[0].min(registers)).filter(|&inner| self.row_parts(0, inner)[0].0 == inner) {
                 let whole = inner == self.rows[0] || !self.broadcasts;
                 let most_outer = if whole { self.rows[1].min(registers / inner) } else { 1 };
                 for outer in 1..=most_outer {
                     let (rows, vectors) = (inner * outer, self.vectors(columns));
-                    // Beside the accumulators a vector of each column, where rows share it, and factors, which may come one by one.
-                    let shared = if rows == 1 { 1 } else { vectors };
-                    let factors = match (self.broadcasts, facts.lane_operand) {
-                        (true, true) => rows,
-                        (true, false) => 1,
-                        // An input of one step, and the factors of some, so that neighbours share inputs.
-                        (false, true) => 6,
-                        (false, false) => 1,
-                    };
                     let most = if self.is_windows() { self.most.min(MAX_WINDOW) } else { self.most };
-                    if rows * vectors + shared + factors <= registers && rows * vectors <= most {
+                    if self.fits([rows, vectors], 1, facts) && rows * vectors <= most {
                         sizes.push(Size { rows: [inner, outer], columns });
                     }
                 }
             }
         }
         sizes
+    }
+
+    /// Whether a tile of so many rows and vectors has enough registers for so many sums of each accumulator.
+    fn fits(&self, [rows, vectors]: [usize; 2], sums: usize, facts: &Facts) -> bool {
+        // Beside the accumulators a vector of each column, where rows share it, and factors, which may come one by one.
+        let shared = if rows == 1 { 1 } else { vectors };
+        let factors = match (self.broadcasts, facts.lane_operand) {
+            (true, true) => rows,
+            (true, false) => 1,
+            // An input of one step, and the factors of some, so that neighbours share inputs.
+            (false, true) => 6,
+            (false, false) => 1,
+        };
+        rows * vectors * sums + shared + factors <= facts.vector_registers as usize
+    }
+
+    /// The sums in which the accumulators of a tile, or of a rest, are kept.
+    pub fn sums(&self, [inner, outer]: [usize; 2], vectors: usize, facts: &Facts) -> usize {
+        let mut best = (f64::INFINITY, 1);
+        for &sums in self.sums.iter().filter(|&&sums| sums == 1 || self.fits([inner * outer, vectors], sums, facts)) {
+            let cycles = self.tile_cycles([inner, outer], (self.lane_counts[0], vectors), sums, facts);
+            if cycles < best.0 {
+                best = (cycles, sums);
+            }
+        }
+        best.1
+    }
+
+    /// Tiles along a row axis. Windows leave a rest, which shares less of what they slide over.
+    fn row_parts(&self, axis: usize, tile: usize) -> [(usize, usize); 2] {
+        parts(self.rows[axis], tile, !self.is_windows())
     }
 
     /// Neighbours of windows that are done together: a vector, and where windows leave out some of what they slide over, so that loads
@@ -129,42 +165,46 @@ impl Problem {
     }
 
     /// Vectors for so many neighbours, each of the widest that the rest fills.
-    pub fn vectors(&self, mut columns: usize) -> usize {
-        let mut vectors = 0;
-        for &lanes in &self.lane_counts {
-            vectors += columns / lanes;
+    pub fn vectors(&self, columns: usize) -> usize {
+        self.groups(columns).iter().map(|group| group.1).sum()
+    }
+
+    /// Lanes and number of these vectors, by their widths: each width has a loop of its own.
+    fn groups(&self, mut columns: usize) -> Vec<(usize, usize)> {
+        let mut groups = Vec::new();
+        for &lanes in self.lane_counts.iter().chain(&[1]) {
+            groups.push((lanes, columns / lanes));
             columns %= lanes;
         }
-        vectors + columns
+        groups.retain(|group| group.1 > 0);
+        groups
     }
 
     /// Cycles for the whole reduction.
     fn cycles(&self, size: Size, facts: &Facts) -> f64 {
-        let parts =
-            |extent: usize, tile: usize| [(tile, extent / tile), (extent % tile, usize::from(!extent.is_multiple_of(tile)))];
+        let columns = parts(self.columns, size.columns, false);
         let mut cycles = 0.0;
-        for (inner, inner_tiles) in parts(self.rows[0], size.rows[0]) {
-            for (outer, outer_tiles) in parts(self.rows[1], size.rows[1]) {
-                for (columns, column_tiles) in parts(self.columns, size.columns) {
+        for (inner, inner_tiles) in self.row_parts(0, size.rows[0]) {
+            for (outer, outer_tiles) in self.row_parts(1, size.rows[1]) {
+                for (columns, column_tiles) in columns {
                     let tiles = inner_tiles * outer_tiles * column_tiles;
-                    if tiles > 0 {
-                        cycles += tiles as f64 * self.tile_cycles([inner, outer], columns, facts);
+                    for group in self.groups(columns).into_iter().filter(|_| tiles > 0) {
+                        let sums = self.sums([inner, outer], group.1, facts);
+                        cycles += tiles as f64 * self.tile_cycles([inner, outer], group, sums, facts);
                     }
                 }
             }
         }
         // Each tile and rest of one axis meets each of the others.
-        let apart =
-            |extent: usize, tile: usize| parts(extent, tile).iter().filter(|part| part.1 > 0).map(|part| part.0).sum::<usize>();
-        let rows = |axis: usize| apart(self.rows[axis], size.rows[axis]) + self.ends[axis];
-        let columns = parts(self.columns, size.columns);
+        let apart = |parts: [(usize, usize); 2]| parts.iter().filter(|part| part.1 > 0).map(|part| part.0).sum::<usize>();
+        let rows = |axis: usize| apart(self.row_parts(axis, size.rows[axis])) + self.ends[axis];
         let vectors: usize = columns.iter().filter(|part| part.1 > 0).map(|part| self.vectors(part.0)).sum();
         let weight = if self.is_windows() { WINDOW_CODE_WEIGHT } else { CODE_WEIGHT };
         cycles * (1.0 + (rows(0) * rows(1) * vectors) as f64 * weight)
     }
 
-    fn tile_cycles(&self, [inner, outer]: [usize; 2], columns: usize, facts: &Facts) -> f64 {
-        let (rows, vectors) = (inner * outer, self.vectors(columns));
+    fn tile_cycles(&self, [inner, outer]: [usize; 2], (lanes, vectors): (usize, usize), sums: usize, facts: &Facts) -> f64 {
+        let rows = inner * outer;
         let accumulators = (rows * vectors) as f64;
         let factors = match (self.broadcasts, facts.lane_operand) {
             (true, false) => rows as f64,
@@ -185,11 +225,11 @@ impl Problem {
             (false, _) => PLACE_CYCLES * factors,
         };
         // Windows of several tiles are under way at once.
-        let latency = if self.is_windows() { 0.0 } else { f64::from(facts.fma_latency) };
+        let latency = if self.is_windows() { 0.0 } else { f64::from(facts.fma_latency) / sums as f64 };
         let step = multiply_adds.max(loads).max(latency) + places;
-        let panel_bytes = self.depth * columns * self.lane_bytes;
+        let panel_bytes = self.depth * lanes * vectors * self.lane_bytes;
         let panel = if panel_bytes > facts.l1_bytes / 2 { panel_bytes as f64 * PANEL_BYTE_CYCLES } else { 0.0 };
-        self.depth as f64 * step + panel + START_CYCLES + FINISH_CYCLES * accumulators
+        self.depth as f64 * step + panel + START_CYCLES + FINISH_CYCLES * accumulators * sums as f64
     }
 }
 
@@ -224,6 +264,7 @@ mod tests {
             ends: [0, 0],
             steps: [1, 1],
             most: 32,
+            sums: vec![1],
         }
     }
 

@@ -1,12 +1,14 @@
 //! How each kernel runs: which axis becomes lanes, and which rounds share registers. Reads from top to bottom.
 
 mod rows;
+mod sums;
 
 use std::collections::BTreeMap;
 
 use mcc_kernel::Facts;
 use mcc_support::EntityMap;
 
+use self::sums::Parts;
 use super::cost;
 use super::nest::{
     Access, Nest, Reduction, Stride, accesses, distance, is_constant, lane_bits, lane_counts, loads, nests, plain_dim, stride,
@@ -54,6 +56,8 @@ pub struct Tile {
     pub rows: Vec<Rows>,
     /// Whether one factor is the same in all lanes.
     pub broadcasts: bool,
+    /// What its size was chosen for; `None` where the lanes are summed.
+    pub problem: Option<cost::Problem>,
 }
 
 /// Rounds that are jammed.
@@ -103,14 +107,18 @@ impl Tile {
 
     /// The reduction's axes, the one along which operands are neighbours innermost.
     pub fn reduce_order(&self, kernel: &Kernel, reduction: &Reduction) -> Vec<AxisId> {
-        let mut order = reduction.axes.clone();
-        // Channels, the first as lowered, are neighbours in feature maps and the longest. Where each has its own kernel there are none,
-        // and the steps along rows of the map come last: neighbouring results share what they load.
-        if self.broadcasts && order.len() > 1 && kernel.axes[order[0]].extent > 1 {
-            order.rotate_left(1);
-        }
-        order
+        reduce_order(kernel, reduction, self.broadcasts)
     }
+}
+
+fn reduce_order(kernel: &Kernel, reduction: &Reduction, broadcasts: bool) -> Vec<AxisId> {
+    let mut order = reduction.axes.clone();
+    // Channels, the first as lowered, are neighbours in feature maps and the longest. Where each has its own kernel there are none,
+    // and the steps along rows of the map come last: neighbouring results share what they load.
+    if broadcasts && order.len() > 1 && kernel.axes[order[0]].extent > 1 {
+        order.rotate_left(1);
+    }
+    order
 }
 
 impl Tiler<'_> {
@@ -180,6 +188,7 @@ impl Tiler<'_> {
         let registers = self.facts.vector_registers as usize;
         let long = expression_count(self.kernel, self.reduction.stores.iter().copied()) > LONG;
         let panel = |access| panel_of(self.program, self.kernel, self.layouts, access, vector);
+        let broadcasts = self.operands.iter().any(|access| self.stride(access, vector) == Stride::Zero);
         let problem = cost::Problem {
             columns: self.extent(vector),
             panel: self.operands.iter().find_map(panel),
@@ -187,12 +196,13 @@ impl Tiler<'_> {
             lane_bytes: bits / 8,
             rows,
             depth: self.reduction.axes.iter().map(|&axis| self.extent(axis)).product(),
-            broadcasts: self.operands.iter().any(|access| self.stride(access, vector) == Stride::Zero),
+            broadcasts,
             ends: [inner, outer].map(|axis| axis.map_or(0, |axis| self.extent(axis) - self.between(axis))),
             steps: [inner, outer].map(|axis| axis.map_or(1, |axis| self.step(axis))),
             most: if long { registers / 2 } else { registers },
+            sums: self.sums(broadcasts),
         };
-        let (size, broadcasts) = (problem.best(self.facts), problem.broadcasts);
+        let size = problem.best(self.facts);
         let rows = match (merged, inner) {
             (Some((outer, inner)), _) => vec![Rows { axis: outer, merged: Some(inner), count: size.rows[0] }],
             (None, Some(inner)) => {
@@ -210,7 +220,18 @@ impl Tiler<'_> {
             panel,
             rows,
             broadcasts,
+            problem: Some(problem),
         }
+    }
+
+    /// In how many sums the accumulators of a tile may be kept: more than one where a loop is left over the innermost steps, and, where
+    /// there are loops around that, has no rest.
+    fn sums(&self, broadcasts: bool) -> Vec<usize> {
+        let order = reduce_order(self.kernel, self.reduction, broadcasts);
+        let innermost = self.extent(sums::innermost(&order, |axis| self.extent(axis)));
+        let alone = order.iter().all(|&axis| matches!(self.extent(axis), 1) || self.extent(axis) == innermost);
+        let may = broadcasts && innermost >= sums::FEW_ROUNDS && (alone || innermost.is_multiple_of(8));
+        if may { vec![1, 2, 4] } else { vec![1] }
     }
 
     /// Whether two axes, one just inside of the other, can be walked as one: the end of a round of the inner one is where the next
@@ -243,6 +264,7 @@ impl Tiler<'_> {
             panel: None,
             rows: columns.into_iter().chain(rows).collect(),
             broadcasts: true,
+            problem: None,
         }
     }
 }
@@ -365,7 +387,7 @@ impl Chooser<'_> {
         // A tree: each nest in it comes by itself.
         if let Some(rows) = self.rows_together(nest) {
             self.together = rows.count;
-            self.jam(&rows, &[]);
+            self.jam(&rows, &[], false);
         }
     }
 
@@ -391,18 +413,24 @@ impl Chooser<'_> {
         }
     }
 
-    /// Turns an axis of this extent into vectors that are unrolled, the widest first, and what is left over into single rounds.
-    fn vectors(&mut self, axis: &str, extent: usize, lane_counts: &[usize]) {
-        let Some((&lanes, narrower)) = lane_counts.split_first() else { return self.unroll(axis.into()) };
+    /// Turns an axis of this extent into vectors that are unrolled, the widest first, and what is left over into single rounds. Gives the
+    /// number of vectors of each loop.
+    fn vectors(&mut self, axis: &str, extent: usize, lane_counts: &[usize]) -> Parts {
+        let Some((&lanes, narrower)) = lane_counts.split_first() else {
+            self.unroll(axis.into());
+            return vec![(axis.into(), extent)];
+        };
         if extent < lanes {
             return self.vectors(axis, extent, narrower);
         }
         self.split(axis, lanes);
         self.unroll(format!("{axis}.o"));
         self.steps.push(Step::Vectorize { axis: format!("{axis}.i") });
+        let mut parts = vec![(format!("{axis}.i"), extent / lanes)];
         if !extent.is_multiple_of(lanes) {
-            self.vectors(&format!("{axis}.t"), extent % lanes, narrower);
+            parts.extend(self.vectors(&format!("{axis}.t"), extent % lanes, narrower));
         }
+        parts
     }
 
     fn elementwise(&mut self, nest: &Nest) {
@@ -499,27 +527,29 @@ impl Chooser<'_> {
                 for (peel, end, _) in ends.filter(|&(_, _, rounds)| (2..=MAX_END).contains(&rounds)) {
                     self.unroll(format!("{}.{end}", self.name(peel.axis)));
                 }
-                tile.rows.iter().for_each(|rows| self.jam(rows, &padded));
+                let evenly = tile.problem.as_ref().is_some_and(|problem| !problem.is_windows());
+                let rows: Vec<Parts> = tile.rows.iter().map(|rows| self.jam(rows, &padded, evenly)).collect();
                 let (name, extent) = self.between(&padded, vector);
+                let mut columns = Parts::new();
                 match tile.panel {
-                    None => self.columns(&name, extent, tile),
+                    None => self.columns(&name, extent, tile, &mut columns),
                     Some(panel) => {
                         self.split(&name, panel);
                         if extent >= panel {
-                            self.columns(&format!("{name}.i"), panel, tile);
+                            self.columns(&format!("{name}.i"), panel, tile, &mut columns);
                         }
                         if extent % panel > 0 {
-                            self.columns(&format!("{name}.t"), extent % panel, tile);
+                            self.columns(&format!("{name}.t"), extent % panel, tile, &mut columns);
                         }
                     }
                 }
-                self.unroll_steps(&order, tile);
+                self.unroll_steps(&order, tile, &rows, &columns);
             }
             Vector::Reduce(vector) => {
                 let name = self.name(vector);
                 // The axis in lanes is the innermost.
                 self.move_inside(&name, &self.name(last));
-                tile.rows.iter().for_each(|rows| self.jam(rows, &[]));
+                tile.rows.iter().for_each(|rows| drop(self.jam(rows, &[], true)));
                 let rows = tile.rows.iter().map(|rows| rows.count).product::<usize>() * self.together;
                 self.sum_in_lanes(&name, self.extent(vector), tile.columns, rows);
             }
@@ -527,13 +557,13 @@ impl Chooser<'_> {
     }
 
     /// Splits an axis of this extent into the columns of tiles, in vectors.
-    fn columns(&mut self, name: &str, extent: usize, tile: &Tile) {
+    fn columns(&mut self, name: &str, extent: usize, tile: &Tile, parts: &mut Parts) {
         self.split(name, tile.columns);
         if extent >= tile.columns {
-            self.vectors(&format!("{name}.i"), tile.columns, &tile.lane_counts);
+            parts.extend(self.vectors(&format!("{name}.i"), tile.columns, &tile.lane_counts));
         }
         if !extent.is_multiple_of(tile.columns) {
-            self.vectors(&format!("{name}.t"), extent % tile.columns, &tile.lane_counts);
+            parts.extend(self.vectors(&format!("{name}.t"), extent % tile.columns, &tile.lane_counts));
         }
     }
 
@@ -593,50 +623,29 @@ impl Chooser<'_> {
         self.program.buffers[access.buffer].ty.dtype.size_bytes()
     }
 
-    /// Splits an axis into groups of rounds that are done together.
-    fn jam(&mut self, rows: &Rows, padded: &[Peel]) {
+    /// Splits an axis into groups of rounds that are done together, as even as can be or full ones and a rest.
+    fn jam(&mut self, rows: &Rows, padded: &[Peel], evenly: bool) -> Parts {
         let (mut name, mut extent) = self.between(padded, rows.axis);
         if let Some(inner) = rows.merged {
             self.steps.push(Step::Merge { outer: name.clone(), inner: self.name(inner) });
             name = format!("{name}.{}", self.name(inner));
             extent *= self.extent(inner);
         }
-        self.split(&name, rows.count);
-        if extent >= rows.count {
-            self.unroll(format!("{name}.i"));
-        }
-        if extent % rows.count > 0 {
-            self.unroll(format!("{name}.t"));
-        }
-    }
-
-    /// Unrolls the steps of a tile's reduction, the innermost first, while the body stays short.
-    fn unroll_steps(&mut self, order: &[AxisId], tile: &Tile) {
-        let rows: usize = tile.rows.iter().map(|rows| rows.count).product();
-        let accumulators = rows * tile.columns.div_ceil(tile.lane_counts[0]);
-        let mut body = accumulators;
-        for &axis in order.iter().rev() {
-            let (name, extent) = (self.name(axis), self.extent(axis));
-            // Without a loop left, the factors of windows stay in registers from tile to tile, where there are enough of them.
-            let steps = body / accumulators * extent;
-            let all = steps == order.iter().map(|&axis| self.extent(axis)).product::<usize>();
-            let crowded = !tile.broadcasts && all && accumulators + steps > self.facts.vector_registers as usize;
-            if body * extent <= MAX_BODY && !crowded {
-                self.unroll(name);
-                body *= extent;
-                continue;
+        let [(size, count), (rest, rests)] = cost::parts(extent, rows.count, evenly);
+        let mut parts = Parts::new();
+        if rests <= 1 {
+            self.split(&name, size);
+            parts.extend((count > 0).then(|| (format!("{name}.i"), size)));
+            parts.extend((rests > 0).then(|| (format!("{name}.t"), rest)));
+        } else {
+            self.steps.push(Step::Peel { axis: name.clone(), first: 0, last: rest * rests });
+            for (part, size) in [("m", size), ("e", rest)] {
+                self.split(&format!("{name}.{part}"), size);
+                parts.push((format!("{name}.{part}.i"), size));
             }
-            // Part of the rounds, where the loop is still all of the body.
-            let factor = [4, 2].into_iter().find(|&factor| accumulators * factor <= MAX_BODY);
-            if let Some(factor) = factor.filter(|_| body == accumulators && extent >= 16) {
-                self.split(&name, factor);
-                self.unroll(format!("{name}.i"));
-                if extent % factor > 0 {
-                    self.unroll(format!("{name}.t"));
-                }
-            }
-            return;
         }
+        parts.iter().for_each(|(name, _)| self.unroll(name.clone()));
+        parts
     }
 
     /// Unrolls the innermost loops while their rounds together stay few.

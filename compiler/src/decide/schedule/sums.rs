@@ -1,0 +1,116 @@
+//! The steps of a tile's sum: how many stand in the body of its loop, and in how many sums each accumulator is kept.
+
+use mcc_support::Shape;
+
+use super::{Chooser, MAX_BODY, Tile};
+use crate::decisions::Step;
+use crate::loops::AxisId;
+
+/// Steps of a loop are unrolled from so many rounds on.
+pub const FEW_ROUNDS: usize = 16;
+
+/// Accumulators of a tile whose loop takes long beside a step of its sum.
+const FEW_ACCUMULATORS: usize = 4;
+
+/// What tiles have of an axis, by the name of the loop whose rounds are done together: full ones, and rests.
+pub type Parts = Vec<(String, usize)>;
+
+/// A loop over the steps of tiles of one size.
+struct Sum {
+    axis: String,
+    accumulators: usize,
+    sums: usize,
+}
+
+/// The axis whose steps are neighbours: the innermost that has several.
+pub fn innermost(order: &[AxisId], extent: impl Fn(AxisId) -> usize) -> AxisId {
+    let last = *order.last().expect("an axis reduces");
+    order.iter().rev().copied().find(|&axis| extent(axis) > 1).unwrap_or(last)
+}
+
+impl Chooser<'_> {
+    /// Unrolls the steps of a tile's reduction, the innermost first, while the body stays short. `rows` and `columns` are the parts that
+    /// tiles have of each axis.
+    pub(super) fn unroll_steps(&mut self, order: &[AxisId], tile: &Tile, rows: &[Parts], columns: &Parts) {
+        let innermost = innermost(order, |axis| self.extent(axis));
+        let sums = self.loops_over(innermost, tile, rows, columns);
+        let accumulators = sums[0].accumulators;
+        let mut body = accumulators;
+        for &axis in order.iter().rev() {
+            let (name, extent) = (self.name(axis), self.extent(axis));
+            // Without a loop left, the factors of windows stay in registers from tile to tile, where there are enough of them.
+            let steps = body / accumulators * extent;
+            let all = steps == order.iter().map(|&axis| self.extent(axis)).product::<usize>();
+            let crowded = !tile.broadcasts && all && accumulators + steps > self.facts.vector_registers as usize;
+            let fits = body * extent <= MAX_BODY && !crowded;
+            if axis == innermost {
+                for sum in &sums {
+                    // Part of the rounds, where the loop is still all of the body; more of them where that does little in each.
+                    let most = if tile.broadcasts && sum.accumulators < FEW_ACCUMULATORS { 8 } else { 4 };
+                    let factor = [most, 4, 2].into_iter().find(|&factor| sum.accumulators * factor <= MAX_BODY);
+                    let factor = if fits { Some(extent) } else { factor.filter(|_| extent >= FEW_ROUNDS) };
+                    if let Some(factor) = factor {
+                        self.unroll_rounds(&sum.axis, extent, factor, sum.sums);
+                    }
+                }
+            } else if fits {
+                self.unroll(name);
+            }
+            if !fits {
+                return;
+            }
+            body *= extent;
+        }
+    }
+
+    /// The loops over the steps of an axis, the first that of full tiles: rests have one of their own where they are kept in another number
+    /// of sums.
+    fn loops_over(&mut self, axis: AxisId, tile: &Tile, rows: &[Parts], columns: &Parts) -> Vec<Sum> {
+        let name = self.name(axis);
+        let mut found: Vec<Sum> = Vec::new();
+        let counts: Shape = rows.iter().chain([columns]).map(Vec::len).collect();
+        let mut combinations: Vec<(Vec<String>, Vec<usize>)> = Vec::new();
+        counts.for_each_index(|index| {
+            let parts = rows.iter().chain([columns]).zip(index);
+            combinations.push(parts.map(|(parts, &at)| parts[at].clone()).unzip());
+        });
+        for (inside, sizes) in combinations {
+            let (&vectors, rows) = sizes.split_last().expect("the columns");
+            let size = |at: usize| rows.get(at).copied().unwrap_or(1);
+            let sums = tile.problem.as_ref().map_or(1, |problem| problem.sums([size(0), size(1)], vectors, self.facts));
+            let accumulators = sizes.iter().product();
+            match found.len() {
+                0 => found.push(Sum { axis: name.clone(), accumulators, sums }),
+                _ if found[0].sums == sums => {}
+                part => {
+                    let own = format!("{name}.{part}");
+                    self.steps.push(Step::Own { axis: name.clone(), inside, name: own.clone() });
+                    found.push(Sum { axis: own, accumulators, sums });
+                }
+            }
+        }
+        found
+    }
+
+    /// Unrolls an axis of this extent by a factor, as so many sums.
+    fn unroll_rounds(&mut self, name: &str, extent: usize, factor: usize, sums: usize) {
+        let split = |chooser: &mut Self, by: usize| {
+            chooser.split(name, by);
+            if !extent.is_multiple_of(by) {
+                chooser.unroll(format!("{name}.t"));
+            }
+        };
+        if factor < extent {
+            split(self, factor);
+            self.unroll_rounds(&format!("{name}.i"), factor, factor, sums);
+        } else if sums == 1 {
+            self.unroll(name.into());
+        } else if sums == extent {
+            self.steps.push(Step::Apart { axis: name.into() });
+        } else {
+            split(self, sums);
+            self.unroll(format!("{name}.o"));
+            self.steps.push(Step::Apart { axis: format!("{name}.i") });
+        }
+    }
+}
