@@ -150,6 +150,61 @@ fn cmake_with_several_models() {
     assert_eq!(project.compiles(), 2, "nothing changed");
 }
 
+/// A file of weights is a result as the library is: made again where it is not there, with what is made from it, and installed.
+fn check_weights_file(generator: &str) {
+    let project = Project::new("cmake");
+    for edit in [
+        ("CMakeLists.txt", "digits.onnx)", "digits.onnx WEIGHTS_FILE \"flash/of weights.bin\")"),
+        (
+            "CMakeLists.txt",
+            "target_link_libraries(classify PRIVATE digits)",
+            "target_link_libraries(classify PRIVATE digits)
+            target_compile_definitions(classify PRIVATE \"WEIGHTS=\\\"${CMAKE_INSTALL_PREFIX}/share/of weights.bin\\\"\")
+            set(weights \"$<TARGET_PROPERTY:digits,MCC_WEIGHTS_FILE>\")
+            install(FILES \"${weights}\" DESTINATION share)
+            add_custom_command(OUTPUT image COMMAND cat \"${weights}\" >> image DEPENDS digits \"${weights}\" VERBATIM)
+            add_custom_target(flash ALL DEPENDS image)",
+        ),
+        ("main.c", "static _Alignas", "static _Alignas(64) unsigned char weights[DIGITS_WEIGHTS_BYTES];\nstatic _Alignas"),
+        ("main.c", "&out, arena)", "&out, arena, weights)"),
+        (
+            "main.c",
+            "**paths) {",
+            "**paths) {\nFILE *file = fopen(WEIGHTS, \"rb\");\nif (!file || !fread(weights, sizeof weights, 1, file)) return 2;",
+        ),
+    ] {
+        project.edit(edit);
+    }
+    project.run(&format!("cmake -S . -B build -G '{generator}' -DCMAKE_INSTALL_PREFIX=\"$PWD/installed\""));
+    let build = |compiles: usize, images: u64, what: &str| {
+        let output = project.run("cmake --build build");
+        assert_eq!(project.compiles(), compiles, "{generator}: {what}: {output}");
+        let bytes = |path: &str| fs::metadata(project.folder.join("build").join(path)).unwrap().len();
+        assert_eq!(bytes("image"), images * bytes("flash/of weights.bin"), "{generator}: {what}: {output}");
+    };
+    build(1, 1, "the first build");
+    build(1, 1, "nothing changed");
+    project.run("cmake --install build");
+    project.classify("build/classify", Machine::host());
+    project.touch("digits.bin");
+    build(2, 2, "the weights changed");
+    for (count, gone) in (3..).zip(["flash/of weights.bin", "digits.mcc/digits.h", "digits.mcc/digits.json"]) {
+        fs::remove_file(project.folder.join("build").join(gone)).unwrap();
+        build(count, count as u64, gone);
+        build(count, count as u64, "nothing changed after what was gone");
+    }
+}
+
+#[test]
+fn cmake_with_ninja_and_a_file_of_weights() {
+    check_weights_file("Ninja");
+}
+
+#[test]
+fn cmake_with_make_and_a_file_of_weights() {
+    check_weights_file("Unix Makefiles");
+}
+
 #[test]
 fn make() {
     check(&MAKE, Machine::host());
@@ -343,56 +398,70 @@ const ZEPHYR: &str = "
 cmake_minimum_required(VERSION 3.20)
 project(zephyr C)
 set(CONFIG_MCC y)
-set(CONFIG_MCC_CPU cortex-a55)
+CONFIG
 add_library(app STATIC)
-add_subdirectory(${ZEPHYR_EXTRA_MODULES} modules/mcc)
+add_subdirectory(${EXTRA_ZEPHYR_MODULES} modules/mcc)
 # The application's own.
 target_sources(app PRIVATE main.c)
 zephyr_mcc_model(digits digits.onnx)
 # The end of Zephyr's.
 file(WRITE ${CMAKE_BINARY_DIR}/empty.c)
 add_executable(zephyr_final ${CMAKE_BINARY_DIR}/empty.c)
-target_link_libraries(zephyr_final -Wl,--whole-archive app -Wl,--no-whole-archive)
+target_link_libraries(zephyr_final -static -Wl,--gc-sections,--fatal-warnings -Wl,--whole-archive app -Wl,--no-whole-archive)
 ";
 
-/// As Zephyr's, but with a C library to run it under qemu.
+/// As Zephyr's, but with a C library to run it.
 const ZEPHYR_TOOLCHAIN: &str = "
 set(CMAKE_SYSTEM_NAME Generic)
-set(CMAKE_SYSTEM_PROCESSOR arm64)
-set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
-set(CMAKE_C_FLAGS_INIT -ffreestanding)
+set(CMAKE_SYSTEM_PROCESSOR BOARD)
+set(CMAKE_C_COMPILER COMPILER)
+set(CMAKE_C_FLAGS_INIT \"-std=c99 -ffreestanding -Werror\")
 set(CMAKE_FIND_ROOT_PATH /nowhere)
 set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
 set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
 ";
 
-/// The module in a project that has what it uses of Zephyr. The CPU has features that nothing but its name tells of.
+/// The module in a project that has what it uses of Zephyr, for a board and for a simulated one. The CPU has features that nothing
+/// but its name tells of.
 #[test]
 fn zephyr_module() {
-    let project = Project::new("cmake");
-    fs::write(project.folder.join("CMakeLists.txt"), ZEPHYR).unwrap();
-    fs::write(project.folder.join("toolchain.cmake"), ZEPHYR_TOOLCHAIN).unwrap();
-    project.run(
-        "cmake -S . -B build -G Ninja --toolchain toolchain.cmake -DZEPHYR_EXTRA_MODULES=\"$(mcc --print zephyr-module)\" \
-            && cmake --build build",
-    );
-    project.classify("build/zephyr_final", Machine::Aarch64);
-    project.edit(("CMakeLists.txt", "set(CONFIG_MCC y)", ""));
-    let output = project.fail("cmake -S . -B build");
-    assert!(output.contains("Unknown CMake command \"zephyr_mcc_model\""), "{output}");
+    let cases = [
+        (Machine::Aarch64, "arm64", "aarch64-linux-gnu-gcc", "set(CONFIG_ARM64 y)\nset(CONFIG_MCC_CPU cortex-a55)"),
+        (Machine::host(), "posix", "cc", "set(CONFIG_ARCH_POSIX y)\nset(CONFIG_MCC_CPU \"\")"),
+    ];
+    for (machine, board, compiler, config) in cases {
+        let project = Project::new("cmake");
+        fs::write(project.folder.join("CMakeLists.txt"), ZEPHYR.replace("CONFIG\n", &format!("{config}\n"))).unwrap();
+        let toolchain = ZEPHYR_TOOLCHAIN.replace("BOARD", board).replace("COMPILER)", &format!("{compiler})"));
+        fs::write(project.folder.join("toolchain.cmake"), toolchain).unwrap();
+        project.run(
+            "cmake -S . -B build -G Ninja --toolchain toolchain.cmake \
+                -DEXTRA_ZEPHYR_MODULES=\"$(mcc --print zephyr-module)\" && cmake --build build",
+        );
+        project.classify("build/zephyr_final", machine);
+        project.edit(("CMakeLists.txt", "set(CONFIG_MCC y)", ""));
+        let output = project.fail("cmake -S . -B build");
+        assert!(output.contains("zephyr_mcc_model: set CONFIG_MCC=y in prj.conf"), "{output}");
+    }
 }
 
 const KCONFIG: &str = "
 config ARM64
 \tbool \"ARM64\"
+\tselect 64BIT
+config ARCH_POSIX
+\tbool \"ARCH_POSIX\"
+config 64BIT
+\tbool \"64BIT\"
 config CPU_HAS_FPU
 \tdef_bool y
 config CPU_CORTEX_A76_A55
-\tdef_bool y
+\tdef_bool y if ARM64
 config MULTITHREADING
 \tdef_bool y
 config FPU
 \tbool \"FPU\"
+\tdepends on CPU_HAS_FPU
 config FPU_SHARING
 \tbool \"FPU_SHARING\"
 \tdepends on FPU && MULTITHREADING
@@ -409,6 +478,8 @@ fn zephyr_kconfig() {
         ("CONFIG_ARM64=y\nCONFIG_MCC=y\nCONFIG_MCC_CPU=\"armv8-a\"\n", "y y y armv8-a"),
         ("CONFIG_ARM64=y\n", "n n n "),
         ("CONFIG_MCC=y\n", "n n n "),
+        ("CONFIG_ARCH_POSIX=y\nCONFIG_MCC=y\n", "n n n "),
+        ("CONFIG_ARCH_POSIX=y\nCONFIG_64BIT=y\nCONFIG_MCC=y\n", "y n n "),
     ] {
         fs::write(project.folder.join("prj.conf"), given).unwrap();
         let script = "import kconfiglib; k = kconfiglib.Kconfig(warn_to_stderr=False); k.load_config('prj.conf'); \

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 
+use mcc::codegen::lane_of_bits;
 use mcc::decide;
-use mcc::decide::nest::lane_counts;
 use mcc::decisions::{Decisions, Fusion, Step, Winograd};
 use mcc::driver::{Compilation, Options, Silent, Stage, compile_graph};
 use mcc::graph::{BinaryFn, Builder, Conv, Graph, Op, ReduceFn, Window, interp};
@@ -66,7 +66,9 @@ fn completed(
     let mut decisions = chosen.expect("decisions that fit");
     for kernel in &fused.kernels {
         if random.chance(part) {
-            let lane_counts = lanes(&fused, kernel, [32, 64].map(|bits| lane_counts(&facts, bits)));
+            let has = |bits, count: &usize| facts.lanes_for(lane_of_bits(bits), *count).is_some();
+            let lane_counts = [32, 64].map(|bits| (1..=64).filter(|count| has(bits, count)).collect());
+            let lane_counts = lanes(&fused, kernel, lane_counts);
             let schedule = random_schedule(kernel, &lane_counts, &fused, random);
             decisions.kernels.get_mut(&kernel.name).expect("each has a decision").schedule = schedule;
         }

@@ -100,7 +100,7 @@ pub enum Step {
     Unroll { axis: String },
     /// The rounds of an axis that reduces are unrolled, and sum up apart from each other: none waits for the one before.
     Apart { axis: String },
-    /// The axis becomes vector lanes; its extent is a lane count of the target.
+    /// The axis becomes vector lanes; its extent is a lane count of the target or, where that can use vectors in part, less than one.
     Vectorize { axis: String },
 }
 

@@ -17,6 +17,7 @@ fn facts() -> Facts {
         OpKind::Bits,
         OpKind::Shift,
         OpKind::IntFloat,
+        OpKind::First,
     ];
     let lanes = |lane: Lane| [128, 512].map(|bits| (lane, (bits / lane.bits()) as u8));
     let supported =
@@ -29,6 +30,7 @@ fn facts() -> Facts {
         fma: true,
         strict_alignment: false,
         l1_bytes: 1 << 15,
+        l1_way_bytes: 1 << 12,
         l2_bytes: 1 << 20,
         ..Facts::default()
     }

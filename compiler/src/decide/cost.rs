@@ -13,6 +13,10 @@ const START_CYCLES: f64 = 12.0;
 const FINISH_CYCLES: f64 = 1.0;
 /// Cycles for each byte of a panel that comes from the second-level cache, beside the multiply-adds that hide most of it.
 const PANEL_BYTE_CYCLES: f64 = 0.0018;
+/// Cycles for each byte between panels that nobody needs: the rests of panels come from memory in pieces.
+const PADDING_BYTE_CYCLES: f64 = 0.05;
+/// Cycles in a step for each row, where their lines drive each other out of the first cache.
+const CROWDED_ROW_CYCLES: f64 = 0.25;
 /// Cycles for the place of a load among multiply-adds that hide it.
 const PLACE_CYCLES: f64 = 0.1;
 /// Accumulators of windows that share no factor, at most: with all their taps, the body of the loop stays short.
@@ -34,6 +38,8 @@ pub struct Problem {
     /// Lane counts of the vectors that may be used, the widest first.
     pub lane_counts: Vec<usize>,
     pub lane_bytes: usize,
+    /// Whether a rest runs in one vector, of which it uses a part.
+    pub parts: bool,
     /// Rounds of the axis whose rounds are jammed first, and of the one around it: jammed only with all of the first, but in windows.
     pub rows: [usize; 2],
     /// Rounds of the reduction.
@@ -47,6 +53,10 @@ pub struct Problem {
     pub steps: [usize; 2],
     /// Accumulators at most.
     pub most: usize,
+    /// Bytes from one row of the first axis to the next, of what is the same in all lanes; 0 where that is not known.
+    pub row_bytes: usize,
+    /// Whether the columns are of a weight that is laid out in panels.
+    pub has_panels: bool,
     /// Sums in which an accumulator may be kept, 1 first.
     pub sums: Vec<usize>,
 }
@@ -145,6 +155,14 @@ impl Problem {
         best.1
     }
 
+    /// Whether so many rows, and a line of a panel, have more lines in the same place of the first cache than it holds.
+    fn is_crowded(&self, rows: usize, facts: &Facts) -> bool {
+        let way = facts.l1_way_bytes.max(1);
+        let places = if self.row_bytes == 0 { rows } else { (way / self.row_bytes).max(1) };
+        let regular = self.row_bytes.is_multiple_of(way) || way.is_multiple_of(self.row_bytes.max(1));
+        regular && rows.div_ceil(places.max(1)) + 1 > facts.l1_bytes / way
+    }
+
     /// Tiles along a row axis. Windows leave a rest, which shares less of what they slide over.
     fn row_parts(&self, axis: usize, tile: usize) -> [(usize, usize); 2] {
         parts(self.rows[axis], tile, !self.is_windows())
@@ -164,17 +182,21 @@ impl Problem {
         std::iter::once(panel).chain(parts)
     }
 
-    /// Vectors for so many neighbours, each of the widest that the rest fills.
+    /// Vectors for so many neighbours, each of the widest that the rest fills, or all of the rest in a part of one.
     pub fn vectors(&self, columns: usize) -> usize {
         self.groups(columns).iter().map(|group| group.1).sum()
     }
 
-    /// Lanes and number of these vectors, by their widths: each width has a loop of its own.
+    /// Lanes and number of these vectors, by their widths: each width, and a part, has a loop of its own.
     fn groups(&self, mut columns: usize) -> Vec<(usize, usize)> {
         let mut groups = Vec::new();
         for &lanes in self.lane_counts.iter().chain(&[1]) {
             groups.push((lanes, columns / lanes));
             columns %= lanes;
+            if self.parts && columns > 1 {
+                groups.push((lanes, 1));
+                columns = 0;
+            }
         }
         groups.retain(|group| group.1 > 0);
         groups
@@ -200,6 +222,10 @@ impl Problem {
         let rows = |axis: usize| apart(self.row_parts(axis, size.rows[axis])) + self.ends[axis];
         let vectors: usize = columns.iter().filter(|part| part.1 > 0).map(|part| self.vectors(part.0)).sum();
         let weight = if self.is_windows() { WINDOW_CODE_WEIGHT } else { CODE_WEIGHT };
+        let padding = columns[1].1 * (size.columns - columns[1].0) * self.depth * self.lane_bytes;
+        if self.has_panels && self.panel.is_none() {
+            cycles += padding as f64 * PADDING_BYTE_CYCLES;
+        }
         cycles * (1.0 + (rows(0) * rows(1) * vectors) as f64 * weight)
     }
 
@@ -226,7 +252,8 @@ impl Problem {
         };
         // Windows of several tiles are under way at once.
         let latency = if self.is_windows() { 0.0 } else { f64::from(facts.fma_latency) / sums as f64 };
-        let step = multiply_adds.max(loads).max(latency) + places;
+        let crowded = if self.is_crowded(inner, facts) { CROWDED_ROW_CYCLES * rows as f64 } else { 0.0 };
+        let step = multiply_adds.max(loads).max(latency) + places + crowded;
         let panel_bytes = self.depth * lanes * vectors * self.lane_bytes;
         let panel = if panel_bytes > facts.l1_bytes / 2 { panel_bytes as f64 * PANEL_BYTE_CYCLES } else { 0.0 };
         self.depth as f64 * step + panel + START_CYCLES + FINISH_CYCLES * accumulators * sums as f64
@@ -258,6 +285,7 @@ mod tests {
             panel: None,
             lane_counts,
             lane_bytes: 4,
+            parts: false,
             rows,
             depth,
             broadcasts: true,
@@ -265,6 +293,8 @@ mod tests {
             steps: [1, 1],
             most: 32,
             sums: vec![1],
+            row_bytes: 0,
+            has_panels: false,
         }
     }
 
@@ -300,8 +330,10 @@ mod tests {
     }
 
     #[test]
-    fn rests_of_columns_run_in_narrower_vectors() {
+    fn rests_of_columns_run_in_narrower_vectors_or_a_part_of_one() {
         let problem = problem([1, 1], 31, 1);
         assert_eq!([31, 24, 16, 5, 3].map(|columns| problem.vectors(columns)), [6, 2, 1, 2, 3]);
+        let problem = Problem { parts: true, ..problem };
+        assert_eq!([31, 24, 16, 5, 3].map(|columns| problem.vectors(columns)), [2, 2, 1, 1, 1]);
     }
 }

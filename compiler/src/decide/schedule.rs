@@ -15,7 +15,7 @@ use super::nest::{
 };
 use crate::decisions::{Layout, Step};
 use crate::loops::linear::{Atom, KernelRanges, Linear};
-use crate::loops::{AxisId, Buffer, BufferId, Kernel, Program, Role, Stmt};
+use crate::loops::{AxisId, Buffer, BufferId, Expr, ExprId, Kernel, Program, Role, Stmt};
 
 /// Multiply-adds in the body of a tile's innermost loop, at most.
 const MAX_BODY: usize = 112;
@@ -25,8 +25,10 @@ const SUMS: usize = 4;
 const MAX_UNROLLED: usize = 8;
 /// Rounds at the end of an axis that are done together, at most.
 pub const MAX_END: usize = 4;
-/// Statements with more expressions than this are long: repeating them makes the code larger, not faster.
+/// Statements with more expressions than this are long: repeating them makes the code much larger.
 const LONG: usize = 40;
+/// Where so many operations wait for each other, several vectors are done side by side.
+const WAITING: usize = 10;
 
 /// The steps for one kernel of a fused program.
 pub fn choose(program: &Program, kernel: &Kernel, layouts: &BTreeMap<String, Layout>, facts: &Facts) -> Vec<Step> {
@@ -194,6 +196,7 @@ impl Tiler<'_> {
             panel: self.operands.iter().find_map(panel),
             lane_counts: lane_counts.to_vec(),
             lane_bytes: bits / 8,
+            parts: self.facts.has_parts(),
             rows,
             depth: self.reduction.axes.iter().map(|&axis| self.extent(axis)).product(),
             broadcasts,
@@ -201,6 +204,8 @@ impl Tiler<'_> {
             steps: [inner, outer].map(|axis| axis.map_or(1, |axis| self.step(axis))),
             most: if long { registers / 2 } else { registers },
             sums: self.sums(broadcasts),
+            row_bytes: inner.map_or(0, |axis| self.row_bytes(axis, vector, bits)),
+            has_panels: self.operands.iter().any(|access| is_constant(self.program, access.buffer)),
         };
         let size = problem.best(self.facts);
         let rows = match (merged, inner) {
@@ -222,6 +227,13 @@ impl Tiler<'_> {
             broadcasts,
             problem: Some(problem),
         }
+    }
+
+    /// Bytes between neighbouring rows of what is the same in all lanes.
+    fn row_bytes(&self, rows: AxisId, vector: AxisId, bits: usize) -> usize {
+        let broadcast = self.operands.iter().find(|access| self.stride(access, vector) == Stride::Zero);
+        let distance = broadcast.and_then(|access| self.distance(access, rows));
+        distance.map_or(0, |distance| distance.unsigned_abs() as usize * bits / 8)
     }
 
     /// In how many sums the accumulators of a tile may be kept: more than one where a loop is left over the innermost steps, and, where
@@ -355,6 +367,25 @@ fn expression_count<'s>(kernel: &Kernel, stmts: impl Iterator<Item = &'s Stmt>) 
     seen.len()
 }
 
+/// The operations that wait for each other from what is loaded to what is stored, at most.
+fn longest_chain(kernel: &Kernel, stmts: &[Stmt]) -> usize {
+    fn length(kernel: &Kernel, expr: ExprId, known: &mut BTreeMap<ExprId, usize>) -> usize {
+        if let Some(&length) = known.get(&expr) {
+            return length;
+        }
+        let operands = match kernel.exprs.get(expr) {
+            Expr::Load { .. } => Vec::new(),
+            _ => kernel.exprs.operands(expr),
+        };
+        let longest = operands.into_iter().map(|operand| length(kernel, operand, known) + 1).max().unwrap_or(0);
+        known.insert(expr, longest);
+        longest
+    }
+    let mut known = BTreeMap::new();
+    let stored = stmts.iter().filter_map(|stmt| if let Stmt::Store { value, .. } = stmt { Some(*value) } else { None });
+    stored.map(|value| length(kernel, value, &mut known)).max().unwrap_or(0)
+}
+
 /// Size of tiles that cover `extent` with as few of at most `limit` as can be, as evenly as can be.
 fn even(extent: usize, limit: usize) -> usize {
     extent.div_ceil(extent.div_ceil(limit.max(1)).max(1)).max(1)
@@ -374,7 +405,7 @@ impl Chooser<'_> {
     /// `outermost`: whether no loop stands around the nest.
     fn nest(&mut self, nest: &Nest, outermost: bool) {
         if nest.is_elementwise() {
-            return self.elementwise(nest);
+            return self.elementwise(nest, outermost);
         }
         if let Some(reduction) = nest.reduction(self.kernel) {
             let together = nest.spatial.iter().all(|&axis| self.may_run_together(nest, axis));
@@ -413,14 +444,18 @@ impl Chooser<'_> {
         }
     }
 
-    /// Turns an axis of this extent into vectors that are unrolled, the widest first, and what is left over into single rounds. Gives the
-    /// number of vectors of each loop.
+    /// Turns an axis of this extent into vectors that are unrolled, the widest first, and what is left over into a part of one, or
+    /// into narrower ones and single rounds. Gives the number of vectors of each loop.
     fn vectors(&mut self, axis: &str, extent: usize, lane_counts: &[usize]) -> Parts {
         let Some((&lanes, narrower)) = lane_counts.split_first() else {
             self.unroll(axis.into());
             return vec![(axis.into(), extent)];
         };
         if extent < lanes {
+            if extent > 1 && self.facts.has_parts() {
+                self.steps.push(Step::Vectorize { axis: axis.into() });
+                return vec![(axis.into(), 1)];
+            }
             return self.vectors(axis, extent, narrower);
         }
         self.split(axis, lanes);
@@ -433,7 +468,7 @@ impl Chooser<'_> {
         parts
     }
 
-    fn elementwise(&mut self, nest: &Nest) {
+    fn elementwise(&mut self, nest: &Nest, outermost: bool) {
         let stmts: Vec<&Stmt> = nest.body.iter().collect();
         let Some(bits) = lane_bits(self.program, self.kernel, &stmts) else { return };
         let lane_counts = lane_counts(self.facts, bits);
@@ -478,8 +513,21 @@ impl Chooser<'_> {
             return;
         }
         let lanes = *lane_counts.iter().find(|&&lanes| lanes <= extent).expect("the narrowest fits");
-        let block = (lanes * if self.together > 1 || expression_count(self.kernel, nest.body.iter()) > LONG { 1 } else { 2 })
-            .min(extent / lanes * lanes);
+        let (count, chain) = (expression_count(self.kernel, nest.body.iter()), longest_chain(self.kernel, nest.body));
+        let vectors = match chain {
+            _ if self.together > 1 => 1,
+            // Few of the operations can be done at once. Without a loop left, what is loaded for them would be kept over others.
+            _ if chain >= WAITING && count <= 4 * chain => {
+                if outermost {
+                    4
+                } else {
+                    (extent / lanes / 2).clamp(1, 4)
+                }
+            }
+            _ if count > LONG => 1,
+            _ => 2,
+        };
+        let block = (lanes * vectors).min(extent / lanes * lanes);
         self.split(&name, block);
         self.vectors(&format!("{name}.i"), block, &lane_counts);
         if extent % block > 0 {
@@ -573,15 +621,25 @@ impl Chooser<'_> {
         if apart > 1 {
             self.split(name, lanes * apart);
             self.split(&format!("{name}.i"), lanes);
-            self.unroll(format!("{name}.i.o"));
+            self.steps.push(Step::Apart { axis: format!("{name}.i.o") });
             self.steps.push(Step::Vectorize { axis: format!("{name}.i.i") });
             let rest = extent % (lanes * apart);
             if rest >= lanes {
                 self.sum_in_lanes(&format!("{name}.t"), rest, lanes, SUMS);
+            } else {
+                self.sum_rest(name, rest);
             }
         } else {
             self.split(name, lanes);
             self.steps.push(Step::Vectorize { axis: format!("{name}.i") });
+            self.sum_rest(name, extent % lanes);
+        }
+    }
+
+    /// Runs the rest of a reduction that was split in a part of a vector, where that is possible.
+    fn sum_rest(&mut self, name: &str, rest: usize) {
+        if rest > 1 && self.facts.has_parts() {
+            self.steps.push(Step::Vectorize { axis: format!("{name}.t") });
         }
     }
 

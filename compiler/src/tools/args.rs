@@ -363,7 +363,7 @@ pub enum Printed {
     PkgConfigDir,
     /// The sources of the Rust crate mcc-runtime
     RuntimeSource,
-    /// The Zephyr module: for ZEPHYR_EXTRA_MODULES
+    /// The Zephyr module: for EXTRA_ZEPHYR_MODULES
     ZephyrModule,
 }
 

@@ -62,9 +62,7 @@ fn measure(executable: &mut Executable, binding: &mut Binding, time: Duration) -
     let mut times = Vec::new();
     loop {
         let start = Instant::now();
-        (0..group).for_each(|_| {
-            executable.run(binding);
-        });
+        executable.run_often(binding, group);
         let now = Instant::now();
         let elapsed = now - start;
         if elapsed >= SHORTEST || now >= end {

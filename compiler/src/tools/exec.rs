@@ -107,17 +107,22 @@ impl Executable {
 
     /// Runs once and returns the status, one of [`abi::status`].
     pub fn run(&mut self, binding: &mut Binding) -> i32 {
-        self.call(binding, ptr::null())
+        self.call(binding, ptr::null(), 1)
+    }
+
+    /// So many runs, one after the other, with nothing between them: how long they take is the model's time. The status of the last.
+    pub fn run_often(&mut self, binding: &mut Binding, times: u32) -> i32 {
+        self.call(binding, ptr::null(), times)
     }
 
     /// As [`run`](Self::run), for a model that was compiled with profiling: `stamps` gets the time at the begin and end of each kernel.
     pub fn run_profiled(&mut self, binding: &mut Binding, stamps: &mut Vec<Stamp>) -> i32 {
         let context = ptr::from_mut(stamps).cast();
         let profile = abi::Profile { size: size_of::<abi::Profile>() as u32, reserved: 0, stamp: Some(stamp), context };
-        self.call(binding, &profile)
+        self.call(binding, &profile, 1)
     }
 
-    fn call(&mut self, binding: &mut Binding, profile: *const abi::Profile) -> i32 {
+    fn call(&mut self, binding: &mut Binding, profile: *const abi::Profile, times: u32) -> i32 {
         binding.input_table.clear();
         binding.input_table.extend(binding.inputs.iter().map(|buffer| buffer.start().cast::<c_void>()));
         binding.output_table.clear();
@@ -136,9 +141,14 @@ impl Executable {
             parallel_context: ptr::null_mut(),
             profile,
         };
-        // SAFETY: `bind` made buffers of the sizes that the model was compiled for, which only this call refers to; the CPU has
-        // what `load` checked.
-        unsafe { (self.function)(&call) }
+        let (mut status, mut left) = (0, times);
+        while left > 0 {
+            // SAFETY: `bind` made buffers of the sizes that the model was compiled for, which only this call refers to; the CPU has
+            // what `load` checked.
+            status = unsafe { (self.function)(&call) };
+            left -= 1;
+        }
+        status
     }
 
     /// What the last run left in the arena.

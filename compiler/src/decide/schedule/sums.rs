@@ -34,7 +34,8 @@ impl Chooser<'_> {
     pub(super) fn unroll_steps(&mut self, order: &[AxisId], tile: &Tile, rows: &[Parts], columns: &Parts) {
         let innermost = innermost(order, |axis| self.extent(axis));
         let sums = self.loops_over(innermost, tile, rows, columns);
-        let accumulators = sums[0].accumulators;
+        let count: usize = tile.rows.iter().map(|rows| rows.count).product();
+        let accumulators = count * tile.columns.div_ceil(tile.lane_counts[0]);
         let mut body = accumulators;
         for &axis in order.iter().rev() {
             let (name, extent) = (self.name(axis), self.extent(axis));

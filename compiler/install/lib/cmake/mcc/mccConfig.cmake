@@ -11,11 +11,16 @@
 #                 [CPU <cpu>]              as `mcc --cpu`
 #                 [NAME <identifier>]      prefix of the symbols and name of the header; else the library's name
 #                 [SHAPE <input>=<extents> ...] [DIM <name>=<extent> ...]
+#                 [WEIGHTS_FILE <file>]    as `mcc --weights-file`; a relative path is one in the current binary directory
 #                 [OPTIONS <option> ...]   further options of mcc, in which paths are absolute
 #                 [DEPENDS <file> ...])    files that are generated before the model can be compiled
 #
 # A static library with the compiled model, whose users find <identifier>.h. It is made again when the model, its files of
-# external data, mcc or an option changes. Its property MCC_MANIFEST is the path of the manifest.
+# external data, mcc or an option changes. Its properties MCC_MANIFEST and, with WEIGHTS_FILE, MCC_WEIGHTS_FILE are the paths of
+# the manifest and of the file of weights, which are made with the library:
+#
+#   install(FILES "$<TARGET_PROPERTY:digits,MCC_WEIGHTS_FILE>" DESTINATION share/app)
+#   add_custom_command(OUTPUT image ... DEPENDS digits "$<TARGET_PROPERTY:digits,MCC_WEIGHTS_FILE>")
 
 cmake_policy(PUSH)
 cmake_policy(VERSION 3.20)
@@ -82,7 +87,7 @@ function(_mcc_target result)
 endfunction()
 
 function(mcc_add_model library model)
-  cmake_parse_arguments(PARSE_ARGV 2 arg "" "TARGET;CPU;NAME" "SHAPE;DIM;OPTIONS;DEPENDS")
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "TARGET;CPU;NAME;WEIGHTS_FILE" "SHAPE;DIM;OPTIONS;DEPENDS")
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "mcc_add_model: '${arg_UNPARSED_ARGUMENTS}' is no argument of it")
   endif()
@@ -106,6 +111,11 @@ function(mcc_add_model library model)
   foreach(dim IN LISTS arg_DIM)
     list(APPEND options --dim "${dim}")
   endforeach()
+  set(weights)
+  if(arg_WEIGHTS_FILE)
+    get_filename_component(weights "${arg_WEIGHTS_FILE}" ABSOLUTE BASE_DIR "${CMAKE_CURRENT_BINARY_DIR}")
+    list(APPEND options --weights-file "${weights}")
+  endif()
   list(APPEND options ${arg_OPTIONS})
 
   set(folder "${CMAKE_CURRENT_BINARY_DIR}/${library}.mcc")
@@ -115,15 +125,20 @@ function(mcc_add_model library model)
   # Make runs a changed command only where a file that it depends on changed too.
   file(GENERATE OUTPUT "${folder}/options" CONTENT "${options}\n")
   add_custom_command(
-    OUTPUT "${object}" ${headers} "${manifest}"
+    OUTPUT "${object}" ${headers} "${manifest}" ${weights}
     COMMAND "${MCC_EXECUTABLE}" "${model}" ${options} --output "${object}" --depfile "${folder}/depfile"
     DEPENDS "${model}" "${folder}/options" "${MCC_EXECUTABLE}" ${arg_DEPENDS}
     DEPFILE "${folder}/depfile"
     COMMENT "Compiling model ${arg_NAME} for ${arg_TARGET}"
     VERBATIM)
 
-  add_library(${library} STATIC "${object}" ${headers})
+  # What a library is made from is made again where it is not there.
+  add_library(${library} STATIC "${object}" ${headers} "${manifest}" ${weights})
   set_source_files_properties("${object}" PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
+  if(weights)
+    set_source_files_properties("${weights}" PROPERTIES HEADER_FILE_ONLY TRUE)
+    set_target_properties(${library} PROPERTIES MCC_WEIGHTS_FILE "${weights}")
+  endif()
   get_property(languages GLOBAL PROPERTY ENABLED_LANGUAGES)
   set(language CXX)
   if(C IN_LIST languages)
