@@ -219,7 +219,7 @@ fn firmware_boots_with_the_mmu() {
 #[test]
 fn firmware_without_the_mmu_notices_an_unaligned_access() {
     let example = Example::new("bare-metal-aarch64", MODELS[0]);
-    run(&mut example.make(&["TARGET=aarch64"]));
+    run(&mut example.make(&["MCCFLAGS=--strict-align off"]));
     let output = example.boot(PLAIN, "virt", 0);
     let report = Report::new(&output);
     // A data abort without a change of exception level, by an address that is not aligned.

@@ -316,6 +316,9 @@ fn what_is_wrong_is_said_in_the_output() {
     };
     for (argument, message) in [
         ("SHAPES image=1", "'SHAPES;image=1' is no argument of it"),
+        ("OPTIONS --emit=rust", "OPTIONS must not have --emit=rust"),
+        ("OPTIONS --weights-file w", "OPTIONS must not have --weights-file"),
+        ("OPTIONS -ofile", "OPTIONS must not have -ofile"),
         ("SHAPE", "no value follows SHAPE"),
         ("SHAPE image=1 CPU", "no value follows CPU"),
     ] {
@@ -421,12 +424,13 @@ set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
 set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
 ";
 
-/// The module in a project that has what it uses of Zephyr, for a board and for a simulated one. The CPU has features that nothing
+/// The module in a project that has what it uses of Zephyr, for boards and for a simulated one. The CPU has features that nothing
 /// but its name tells of.
 #[test]
 fn zephyr_module() {
     let cases = [
         (Machine::Aarch64, "arm64", "aarch64-linux-gnu-gcc", "set(CONFIG_ARM64 y)\nset(CONFIG_MCC_CPU cortex-a55)"),
+        (Machine::X86_64, "x86_64", "x86_64-linux-gnu-gcc", "set(CONFIG_X86_64 y)\nset(CONFIG_MCC_CPU \"\")"),
         (Machine::host(), "posix", "cc", "set(CONFIG_ARCH_POSIX y)\nset(CONFIG_MCC_CPU \"\")"),
     ];
     for (machine, board, compiler, config) in cases {
@@ -451,6 +455,9 @@ config ARM64
 \tselect 64BIT
 config ARCH_POSIX
 \tbool \"ARCH_POSIX\"
+config X86_64
+\tbool \"X86_64\"
+\tselect 64BIT
 config 64BIT
 \tbool \"64BIT\"
 config CPU_HAS_FPU
@@ -478,6 +485,7 @@ fn zephyr_kconfig() {
         ("CONFIG_ARM64=y\nCONFIG_MCC=y\nCONFIG_MCC_CPU=\"armv8-a\"\n", "y y y armv8-a"),
         ("CONFIG_ARM64=y\n", "n n n "),
         ("CONFIG_MCC=y\n", "n n n "),
+        ("CONFIG_X86_64=y\nCONFIG_MCC=y\n", "y n n "),
         ("CONFIG_ARCH_POSIX=y\nCONFIG_MCC=y\n", "n n n "),
         ("CONFIG_ARCH_POSIX=y\nCONFIG_64BIT=y\nCONFIG_MCC=y\n", "y n n "),
     ] {

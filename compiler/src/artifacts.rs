@@ -16,7 +16,7 @@ use mcc_support::{Error, Result};
 
 use crate::driver::{self, Compilation, Options, Silent};
 use crate::emit::Sizes;
-use crate::onnx::file;
+use crate::outputs;
 
 /// A compiled model, in memory.
 #[derive(Debug)]
@@ -89,12 +89,13 @@ impl Artifacts {
             Error::new(format!("cannot make the folder: {error}")).context(format!("in folder '{}'", folder.display()))
         })?;
         let path = |extension: &str| folder.join(format!("{}.{extension}", self.name()));
-        file::write(&path("o"), &self.object())?;
-        file::write(&path("h"), self.header().as_bytes())?;
-        file::write(&folder.join("mcc.h"), mcc_runtime::HEADER.as_bytes())?;
-        if let Some(weights) = self.weights_file() {
-            file::write(&path("weights"), &weights)?;
-        }
-        file::write(&path("json"), self.manifest().as_bytes())
+        let mut files = vec![
+            (path("o"), self.object()),
+            (path("h"), self.header().into_bytes()),
+            (folder.join("mcc.h"), mcc_runtime::HEADER.as_bytes().to_vec()),
+            (path("json"), self.manifest().into_bytes()),
+        ];
+        files.extend(self.weights_file().map(|weights| (path("weights"), weights)));
+        outputs::write_all(&files)
     }
 }

@@ -210,7 +210,8 @@ impl Compilation {
 
     fn new(options: &Options) -> Result<Self> {
         let machines = Machine::levels(&options.target, options.cpu.as_deref())?;
-        let machines = machines.into_iter().map(|machine| machine.protect(options.branch_protection));
+        let machines =
+            machines.into_iter().map(|machine| machine.align(options.strict_align)?.protect(options.branch_protection));
         let machines: Vec<Machine> = machines.collect::<Result<_>>()?;
         let triple = machines[0].triple.clone();
         let levels: Vec<CpuLevel> = machines.into_iter().map(CpuLevel::new).collect();
@@ -246,7 +247,12 @@ impl Compilation {
         let imports = options.imports(&self.name);
         for (index, import) in imports.iter().enumerate() {
             let place = |error: Error| if index > 0 { error.context(format!("in set {} of shapes", index + 1)) } else { error };
-            let first = |errors: Vec<Error>| place(errors.into_iter().next().expect("a failure has an error"));
+            let file = format!("in file '{}'", self.path.display());
+            let first = |mut errors: Vec<Error>| {
+                let more = errors.len() - 1;
+                let first = place(errors.swap_remove(0)).context(file.clone());
+                if more == 0 { first } else { first.context(format!("and {more} more: `mcc check` names all of them")) }
+            };
             let Imported { graph, warnings, values } = import::import_named(self.model(), import).map_err(first)?;
             // What does not change results is for those who ask.
             let warnings = warnings.iter().filter(|warning| warning.kind != WarningKind::Dropped).map(ToString::to_string);
@@ -412,7 +418,7 @@ impl Compilation {
             options: self.options.clone(),
             warnings: self.warnings.clone(),
         };
-        emit::weights::expect_some(&model)?;
+        emit::weights_file::expect_some(&model)?;
         let linked = emit::link(model, targets::ENTRY);
         let weights_bytes = if linked.model.weights_place == WeightsPlace::File { 0 } else { linked.sizes.weights_bytes };
         ensure!(

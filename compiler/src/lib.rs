@@ -12,6 +12,7 @@ pub mod loops;
 pub mod npy;
 pub mod onnx;
 pub mod ops;
+mod outputs;
 mod parallel;
 pub mod passes;
 pub mod plan;

@@ -38,6 +38,17 @@ const SHORT: [(&str, &str); 4] = [
     ("aarch64-none", "aarch64-unknown-none"),
 ];
 
+/// Other names of the same, as toolchains have them.
+const ALIASES: [(&str, &str); 7] = [
+    ("amd64", "x86_64-unknown-linux-gnu"),
+    ("x86-64", "x86_64-unknown-linux-gnu"),
+    ("x86_64-w64-mingw32", "x86_64-pc-windows-gnu"),
+    ("arm64", "aarch64-unknown-linux-gnu"),
+    ("aarch64-none-linux-gnu", "aarch64-unknown-linux-gnu"),
+    ("aarch64-none-elf", "aarch64-unknown-none"),
+    ("aarch64-unknown-elf", "aarch64-unknown-none"),
+];
+
 /// Triples that are named where one is asked for; others of the same formats are taken as well.
 const TRIPLES: [&str; 13] = [
     "x86_64-unknown-linux-gnu", "x86_64-unknown-linux-musl", "x86_64-unknown-freebsd", "x86_64-unknown-none",
@@ -87,6 +98,18 @@ impl Machine {
         Ok(machines)
     }
 
+    /// The same with code that makes unaligned accesses or makes none; as its operating system wants it where nothing is said.
+    ///
+    /// # Errors
+    ///
+    /// Aligned accesses alone on an architecture that has code for both only.
+    pub fn align(mut self, strict: Option<bool>) -> Result<Self> {
+        let fits = self.cpu.arch == Arch::Aarch64 || strict != Some(true);
+        ensure!(fits, "code without unaligned accesses is made for aarch64 only, not for {}", self.triple);
+        self.cpu.strict_alignment = strict.unwrap_or(self.cpu.strict_alignment);
+        Ok(self)
+    }
+
     /// The same with code that is protected.
     ///
     /// # Errors
@@ -117,7 +140,7 @@ fn expect_better(better: &Cpu, weaker: &Cpu) -> Result<()> {
 }
 
 fn select(target: &str) -> Result<(Triple, Arch)> {
-    let triple: Triple = match SHORT.iter().find(|(short, _)| *short == target) {
+    let triple: Triple = match SHORT.iter().chain(&ALIASES).find(|(short, _)| *short == target) {
         _ if target == "host" => Triple::host(),
         Some((_, triple)) => triple.parse().expect("the table holds triples"),
         None => target.parse().map_err(|error| Error::new(format!("unknown target '{target}': {error}")))?,
@@ -128,6 +151,9 @@ fn select(target: &str) -> Result<(Triple, Arch)> {
         Architecture::Aarch64(target_lexicon::Aarch64Architecture::Aarch64) => Arch::Aarch64,
         other => return Err(unsupported(&format!("its architecture is {other}"))),
     };
+    if triple.environment == Environment::Softfloat {
+        return Err(unsupported("a model needs the registers of floating point and vectors, which code for it must not use"));
+    }
     if triple.environment == Environment::Gnux32 || triple.pointer_width() != Ok(PointerWidth::U64) {
         return Err(unsupported("its pointers do not have 64 bits"));
     }
@@ -197,7 +223,7 @@ mod tests {
             ("aarch64", "armv8-a+fp16,armv8-a+dotprod", Err("the first alone has fp16 and the second alone has dotprod")),
             ("aarch64", "armv8-a,cortex-a53", Err("have the same features")),
             ("aarch64", "armv8-a,armv8-a+lse", Err("differ in no feature that mcc_call.cpu_features tells")),
-            ("x86_64", "x86-64-v2,armv8-a", Err("unknown CPU 'armv8-a'")),
+            ("x86_64", "x86-64-v2,armv8-a", Err("the CPU 'armv8-a' is one of aarch64")),
         ] {
             let found = Machine::levels(target, Some(cpus));
             match (found, expected) {
@@ -222,6 +248,32 @@ mod tests {
     }
 
     #[test]
+    fn what_is_said_of_alignment_goes_before_the_operating_system() {
+        for (target, strict, expected) in [
+            ("aarch64", None, Some(false)),
+            ("aarch64", Some(true), Some(true)),
+            ("aarch64-none", None, Some(true)),
+            ("aarch64-none", Some(false), Some(false)),
+            ("x86_64-none", None, Some(false)),
+            ("x86_64-none", Some(false), Some(false)),
+            ("x86_64-none", Some(true), None),
+        ] {
+            let machine = Machine::new(target, None).unwrap().align(strict);
+            assert_eq!(machine.ok().map(|machine| machine.cpu.strict_alignment), expected, "{target} {strict:?}");
+        }
+    }
+
+    #[test]
+    fn toolchains_names_are_taken() {
+        for (name, triple) in ALIASES {
+            assert_eq!(Machine::new(name, None).unwrap(), Machine::new(triple, None).unwrap(), "{name}");
+        }
+        for name in ["x86_64-linux-gnu", "aarch64-linux-gnu", "arm64-apple-darwin"] {
+            assert!(Machine::new(name, None).is_ok(), "{name}");
+        }
+    }
+
+    #[test]
     fn others_are_refused_with_the_list() {
         for name in [
             "riscv64gc-unknown-linux-gnu",
@@ -229,6 +281,7 @@ mod tests {
             "aarch64-pc-windows-msvc",
             "aarch64_be-unknown-linux-gnu",
             "aarch64-unknown-linux-gnu_ilp32",
+            "aarch64-unknown-none-softfloat",
             "wasm32-unknown-unknown",
             "i686-unknown-linux-gnu",
             "thumbv7em-none-eabi",

@@ -201,6 +201,9 @@ fn errors_say_what_to_do_and_write_nothing() {
     let folder = folder.path();
     fs::write(folder.join("text.onnx"), "hello\n").unwrap();
     fs::create_dir(folder.join("net.h")).unwrap();
+    let two = npy::write(&Tensor::from_elements(vec![2], &[1.0f32, 2.0]));
+    fs::write(folder.join("two.npz"), npy_archive("y", &two)).unwrap();
+    fs::write(folder.join("two.npy"), two).unwrap();
     let before = files(folder);
     for (args, code, message) in [
         ("net.onnx", 1, "--dim n="),
@@ -217,6 +220,17 @@ fn errors_say_what_to_do_and_write_nothing() {
         ("bench net.onnx --dim n=3 --seconds 1e30", 1, "no time"),
         ("inspect net.onnx --dim n=3 --asm nothing", 1, "no kernel is called 'nothing'"),
         ("text.onnx", 1, "a text file"),
+        ("net.onnx --dim n=3 -o -", 1, "none to the standard output"),
+        ("net.onnx --dim n=3 -o /dev/null", 1, "mcc check"),
+        ("net.onnx --dim n=3 --cpu armv8-a", 1, "--target aarch64"),
+        ("net.onnx --dim n=3 --strict-align on --target x86_64-none", 1, "aarch64 only"),
+        ("net.onnx --dim n=3 -o made --depfile text.onnx/depfile", 1, "text.onnx/depfile"),
+        ("net.onnx --dim n=3 -o made --weights-file net.h", 1, "net.h"),
+        ("run net.onnx --input z=two.npy", 1, "a value is given for 'z', which is not an input of the model"),
+        ("run net.onnx --input x=two.npy", 1, "the input 'x' is f32[n,4], given is f32[2]"),
+        ("diff net.onnx --dim n=3 --against two.npz", 1, "depends on the input 'x', which is not given"),
+        ("chek net.onnx", 2, "did you mean 'check'?"),
+        ("net.onnx text.onnx", 2, "one model is compiled at a time"),
         ("missing.onnx", 1, "missing.onnx"),
         ("run net.onnx --dim n=3 --input z=net.onnx", 1, "net.onnx"),
         ("opt --run no-such-pass text.onnx", 1, "hello"),
@@ -343,6 +357,8 @@ fn check_names_all_that_is_wrong_and_odd() {
     let text = String::from_utf8(mcc(folder, "check bad.onnx --dim n=3").stderr).unwrap();
     assert!(text.contains("in 2 nodes (Frobnicate, opset 17): 'first', 'y'") && text.contains("'b' (Tanh, opset 17)"), "{text}");
     assert!(text.contains("3 problems"), "{text}");
+    let text = String::from_utf8(mcc(folder, "bad.onnx --dim n=3").stderr).unwrap();
+    assert!(text.contains("in file 'bad.onnx'") && text.contains("and 2 more: `mcc check` names all of them"), "{text}");
 
     let found = json("check odd.onnx --dim n=3 --format json", 0);
     assert_eq!((&found["can_be_compiled"], &found["errors"]), (&serde_json::json!(true), &serde_json::json!([])));
@@ -371,7 +387,8 @@ fn bisect_tells_whether_a_step_is_to_blame() {
     fs::write(folder.join("zeros.npy"), npy::write(&Tensor::from_elements(vec![3, 4], &[0.0f32; 12]))).unwrap();
     let zip = npy_archive("y", &fs::read(folder.join("zeros.npy")).unwrap());
     fs::write(folder.join("zeros.npz"), zip).unwrap();
-    let out = mcc(folder, "bisect net.onnx --dim n=3 --against zeros.npz");
+    fs::write(folder.join("ones.npy"), npy::write(&Tensor::from_elements(vec![3, 4], &[1.0f32; 12]))).unwrap();
+    let out = mcc(folder, "bisect net.onnx --dim n=3 --input x=ones.npy --against zeros.npz");
     let text = String::from_utf8(out.stdout).unwrap();
     assert!(out.status.code() == Some(1) && text.contains("wrong without any optimization: output 'y' is off by"), "{text}");
     for (args, message) in [("--fuel 3", "chooses the fuel itself"), ("--against net.onnx", "net.onnx")] {
@@ -390,13 +407,19 @@ fn diff_names_the_first_value_that_differs() {
         assert!(out.ends_with("no value differs\n") && out.contains("  y "), "{out}");
     }
     fs::write(folder.join("b.npz"), npy_archive("b", &npy::write(&Tensor::from_elements(vec![3, 4], &[9.0f32; 12])))).unwrap();
-    let out = mcc(folder, "diff net.onnx --dim n=3 --at graph --against b.npz");
+    let x = npy::write(&Tensor::from_elements(vec![3, 4], &[0.5f32; 12]));
+    // The values of inputs may be among those that are right.
+    fs::write(folder.join("x.npz"), npy_archive("x", &x)).unwrap();
+    let text = String::from_utf8(mcc(folder, "diff net.onnx --dim n=3 --against x.npz").stderr).unwrap();
+    assert!(text.contains("no value that the model has at this level"), "{text}");
+    fs::write(folder.join("x.npy"), x).unwrap();
+    let out = mcc(folder, "diff net.onnx --dim n=3 --at graph --input x=x.npy --against b.npz");
     let text = String::from_utf8(out.stdout).unwrap();
     assert_eq!(out.status.code(), Some(1));
     assert!(text.ends_with("the first that differs: 'b', of node 'b' (Tanh, opset 17)\n"), "{text}");
     assert!(text.contains("not in reference") && text.contains("1 of 3 values"), "{text}");
     // In machine code it is one kernel, which stores no such value.
-    let text = String::from_utf8(mcc(folder, "diff net.onnx --dim n=3 --against b.npz").stderr).unwrap();
+    let text = String::from_utf8(mcc(folder, "diff net.onnx --dim n=3 --input x=x.npy --against b.npz").stderr).unwrap();
     assert!(text.contains("no value that the model has at this level"), "{text}");
     succeed(folder, "diff net.onnx --dim n=3 -O0 --at machine");
 }
@@ -528,6 +551,9 @@ fn inspect_shows_what_is_taken() {
     succeed(folder, &format!("net.onnx --dim n=3 -q -O0 --limit {}", limits.join(",")));
     let kernels = memory["kernels"].as_array().unwrap();
     let peak = memory["peak"].as_u64().unwrap() as usize;
+    let code: u64 = kernels.iter().map(|kernel| kernel["code_bytes"].as_u64().unwrap().next_multiple_of(64)).sum();
+    let entry = memory["entry_code_bytes"].as_u64().unwrap();
+    assert!((entry + code).abs_diff(memory["code_bytes"].as_u64().unwrap()) <= 64 * kernels.len() as u64, "{out}");
     assert_eq!(kernels[peak]["live_bytes"], memory["arena_lower_bound_bytes"]);
     let deepest = kernels.iter().map(|kernel| kernel["stack_bytes"].as_u64().unwrap()).max().unwrap();
     assert_eq!(memory["stack_bytes"].as_u64().unwrap(), memory["entry_stack_bytes"].as_u64().unwrap() + deepest);

@@ -1,4 +1,4 @@
-/* The virt board of qemu-system-aarch64: what another board has in its place is here, in board.S and in link.ld. */
+/* The virt board of qemu-system-aarch64: what another board has in its place is here, in start.S and in link.ld. */
 #ifndef BOARD_H
 #define BOARD_H
 
@@ -12,7 +12,7 @@ enum { STACK_PAINT = 0xa5 };
 extern const unsigned char __code_start[], __code_end[], __rodata_start[], __rodata_end[];
 extern unsigned char __stack_start[], __stack_end[], __free_start[], __free_end[];
 
-/* Of board.S. */
+/* Of start.S. */
 int call_on_stack(const mcc_call *call, mcc_call_function function, void *stack_end);
 _Noreturn void leave(int status);
 

@@ -75,7 +75,7 @@ static inline const char *mcc_status_message(int status) {
     case MCC_ERROR_ARENA: return "the arena is null or not aligned at 64 bytes";
     case MCC_ERROR_DIMS: return "an extent that the model was not compiled for";
     case MCC_ERROR_COUNT: return "a result outgrew the size planned for it";
-    case MCC_ERROR_WEIGHTS: return "the model needs its file of weights passed";
+    case MCC_ERROR_WEIGHTS: return "the file of weights is null, not aligned at 64 bytes, or of another model";
     default: return "unknown status";
     }
 }

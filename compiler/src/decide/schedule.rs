@@ -19,8 +19,9 @@ use crate::loops::{AxisId, Buffer, BufferId, Expr, ExprId, Kernel, Program, Role
 
 /// Multiply-adds in the body of a tile's innermost loop, at most.
 const MAX_BODY: usize = 112;
-/// Sums in lanes that are under way at once.
+/// Sums in lanes that are under way at once: of one row, and of several.
 const SUMS: usize = 4;
+const SUMS_OF_ROWS: usize = 8;
 /// Rounds of a short loop are unrolled up to this many.
 const MAX_UNROLLED: usize = 8;
 /// Rounds at the end of an axis that are done together, at most.
@@ -381,9 +382,14 @@ fn longest_chain(kernel: &Kernel, stmts: &[Stmt]) -> usize {
         known.insert(expr, longest);
         longest
     }
-    let mut known = BTreeMap::new();
-    let stored = stmts.iter().filter_map(|stmt| if let Stmt::Store { value, .. } = stmt { Some(*value) } else { None });
-    stored.map(|value| length(kernel, value, &mut known)).max().unwrap_or(0)
+    let (mut known, mut longest) = (BTreeMap::new(), 0);
+    let mut add = |stmt: &Stmt| {
+        if let Stmt::Store { value, .. } = stmt {
+            longest = longest.max(length(kernel, *value, &mut known));
+        }
+    };
+    stmts.iter().for_each(|stmt| stmt.walk(&mut add));
+    longest
 }
 
 /// Size of tiles that cover `extent` with as few of at most `limit` as can be, as evenly as can be.
@@ -515,7 +521,7 @@ impl Chooser<'_> {
         let lanes = *lane_counts.iter().find(|&&lanes| lanes <= extent).expect("the narrowest fits");
         let (count, chain) = (expression_count(self.kernel, nest.body.iter()), longest_chain(self.kernel, nest.body));
         let vectors = match chain {
-            _ if self.together > 1 => 1,
+            _ if self.together > 1 && chain >= WAITING => 1,
             // Few of the operations can be done at once. Without a loop left, what is loaded for them would be kept over others.
             _ if chain >= WAITING && count <= 4 * chain => {
                 if outermost {
@@ -617,7 +623,8 @@ impl Chooser<'_> {
 
     /// Runs a reduction of this extent in lanes, with so many accumulators that they do not wait for each other.
     fn sum_in_lanes(&mut self, name: &str, extent: usize, lanes: usize, rows: usize) {
-        let apart = (SUMS / rows.max(1)).min(extent / lanes);
+        let sums = if self.together > 1 { SUMS_OF_ROWS } else { SUMS };
+        let apart = (sums / rows.max(1)).min(extent / lanes);
         if apart > 1 {
             self.split(name, lanes * apart);
             self.split(&format!("{name}.i"), lanes);
@@ -625,7 +632,7 @@ impl Chooser<'_> {
             self.steps.push(Step::Vectorize { axis: format!("{name}.i.i") });
             let rest = extent % (lanes * apart);
             if rest >= lanes {
-                self.sum_in_lanes(&format!("{name}.t"), rest, lanes, SUMS);
+                self.sum_in_lanes(&format!("{name}.t"), rest, lanes, SUMS_OF_ROWS);
             } else {
                 self.sum_rest(name, rest);
             }

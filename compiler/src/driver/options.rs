@@ -36,6 +36,9 @@ pub struct Options {
     /// A run tells `mcc_call.profile` of each kernel.
     pub profile: bool,
     pub branch_protection: BranchProtection,
+    /// Whether every access is aligned to its size, where the architecture has code of both kinds. `None`: where the target has no
+    /// operating system, whose memory management unit may be off.
+    pub strict_align: Option<bool>,
     /// Where the packed weights go.
     pub weights: WeightsPlace,
     /// Verify after each stage; builds with debug assertions always do.
@@ -63,6 +66,7 @@ impl Options {
             keep_values: false,
             profile: false,
             branch_protection: BranchProtection::default(),
+            strict_align: None,
             weights: WeightsPlace::default(),
             verify: false,
             decisions: Vec::new(),
@@ -101,6 +105,9 @@ impl Options {
         let protection = self.branch_protection;
         if protection != BranchProtection::default() {
             record["branch_protection"] = json!({ "targets": protection.targets, "returns": protection.returns });
+        }
+        if let Some(strict) = self.strict_align {
+            record["strict_align"] = json!(strict);
         }
         match &self.weights {
             WeightsPlace::Object => {}

@@ -6,8 +6,8 @@ use mcc_runtime::abi;
 
 use super::cpus::abi_arch;
 use super::dtype_code;
-use super::entry::Count;
-use super::model::{CompiledModel, DimRange, Port, Specialization, Symbol};
+use super::model::{CompiledModel, Port, Specialization, Symbol};
+use super::run::{Count, DimRange};
 
 /// The block, and where in it the distances to the entry function and to the weights go.
 #[derive(Clone, PartialEq, Eq, Debug)]

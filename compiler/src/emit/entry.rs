@@ -5,7 +5,7 @@ use std::mem::offset_of;
 use mcc_kernel::{Address, Builder, Cond, Kernel, Lane, Op, Type, VReg};
 use mcc_runtime::abi::{ARENA_ALIGN, Call, Profile, status};
 
-use super::model::DimRange;
+use super::run::{BufferPlace, Count, DimRange, Step};
 use super::stage::{self, Direction, Staged};
 use super::weights::HEAD_BYTES;
 
@@ -19,18 +19,6 @@ const ARENA: i64 = offset_of!(Call, arena) as i64;
 const WEIGHTS: i64 = offset_of!(Call, weights) as i64;
 const PROFILE: i64 = offset_of!(Call, profile) as i64;
 
-/// Where a kernel finds one of its buffers. Offsets are in bytes.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum BufferPlace {
-    Arena(u64),
-    Weights(u64),
-    /// The caller's, by its place in the model's inputs.
-    Input(usize),
-    Output(usize),
-    /// An extent that the caller passes, by its place in `mcc_call.dims`.
-    Dim(usize),
-}
-
 /// One call of a kernel: `symbol(args, 0, extent)`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KernelCall {
@@ -41,43 +29,6 @@ pub struct KernelCall {
     pub extent: i64,
     /// Its place in the manifest.
     pub number: u32,
-}
-
-/// What a run does at one place.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Step<C> {
-    Call(C),
-    /// Rounds run while the byte at `go` is not 0, tested before each.
-    Loop {
-        go: BufferPlace,
-        body: Vec<Step<C>>,
-    },
-    /// Runs where the byte at `cond` is 1 (`taken`) or 0.
-    Branch {
-        cond: BufferPlace,
-        taken: bool,
-        body: Vec<Step<C>>,
-    },
-}
-
-impl<C> Step<C> {
-    /// The same with other calls.
-    pub fn map<D>(&self, call: &impl Fn(&C) -> D) -> Step<D> {
-        let inside = |body: &[Step<C>]| body.iter().map(|step| step.map(call)).collect();
-        match self {
-            Step::Call(one) => Step::Call(call(one)),
-            Step::Loop { go, body } => Step::Loop { go: *go, body: inside(body) },
-            Step::Branch { cond, taken, body } => Step::Branch { cond: *cond, taken: *taken, body: inside(body) },
-        }
-    }
-
-    /// This step and those in it, in order.
-    fn walk<'s>(&'s self, visit: &mut dyn FnMut(&'s Step<C>)) {
-        visit(self);
-        if let Step::Loop { body, .. } | Step::Branch { body, .. } = self {
-            body.iter().for_each(|step| step.walk(visit));
-        }
-    }
 }
 
 /// Where the packed weights are.
@@ -126,18 +77,6 @@ pub struct EntryBody {
     pub steps: Vec<Step<KernelCall>>,
     /// Place in the arena of the `i32` that kernels set when they had to clamp an index, where one does.
     pub status_offset: Option<u64>,
-}
-
-/// An extent that a run answers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Count {
-    Known(i64),
-    /// An `i64` that kernels put into the arena, from `min` to `max` where all is well; neither is negative.
-    Found {
-        arena_offset: u64,
-        min: i64,
-        max: i64,
-    },
 }
 
 /// The function `symbol(const mcc_call *) -> i32`.

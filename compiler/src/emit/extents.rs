@@ -2,7 +2,8 @@
 
 use mcc_support::Shape;
 
-use super::model::{DimRange, Symbol};
+use super::model::Symbol;
+use super::run::DimRange;
 use super::tensor_names;
 
 /// An input or output of the model.

@@ -92,23 +92,11 @@ fn tensors_struct(name: &str, qualifier: &str, ports: &[Port], model: &CompiledM
             "    {qualifier}{} *{}; /* {}{renamed} */",
             c_type(port.ty.dtype),
             port.c_name,
-            tensor_type(port, model)
+            model.tensor_type(port)
         );
     }
     let _ = writeln!(out, "}} {name};");
     out
-}
-
-/// `f32[1,3,48,width]`: the names of extents that are known only at run time.
-pub fn tensor_type(port: &Port, model: &CompiledModel) -> String {
-    if port.symbols.is_empty() {
-        return port.ty.to_string();
-    }
-    let symbols: Vec<&Symbol> = model.symbols().collect();
-    let extent =
-        |(dim, symbol): (&usize, &Option<usize>)| symbol.map_or(dim.to_string(), |symbol| symbols[symbol].c_name.clone());
-    let extents: Vec<String> = port.ty.shape.iter().zip(&port.symbols).map(extent).collect();
-    format!("{}[{}]", port.ty.dtype, extents.join(","))
 }
 
 /// What the model was compiled for.

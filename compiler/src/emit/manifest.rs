@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::Sizes;
 use super::cpus::required_features;
-use super::entry::Count;
 use super::model::{CompiledModel, Port, Specialization, Symbol};
+use super::run::Count;
 
 /// Grows when a field changes its meaning or goes.
 const SCHEMA_VERSION: u32 = 1;

@@ -9,9 +9,11 @@ pub mod manifest;
 pub mod model;
 pub mod names;
 pub mod object;
+pub mod run;
 pub mod rust;
 pub mod stage;
 pub mod weights;
+pub mod weights_file;
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -20,9 +22,10 @@ use mcc_runtime::abi;
 use mcc_support::DType;
 
 pub use cpus::{abi_arch, cpu_names, required_bits, required_features};
-pub use entry::{BufferPlace, Count, EntryBody, EntryLevel, EntryPlan, KernelCall, Step, Weights};
-pub use model::{CompiledKernel, CompiledModel, DimRange, Port, Specialization, Symbol};
+pub use entry::{EntryBody, EntryLevel, EntryPlan, KernelCall, Weights};
+pub use model::{CompiledKernel, CompiledModel, Port, Specialization, Symbol};
 pub use names::{given_model_name, model_name, tensor_names};
+pub use run::{BufferPlace, Count, DimRange, Step};
 pub use stage::Staged;
 pub use weights::WeightsPlace;
 
@@ -86,7 +89,7 @@ pub fn entry(model: &CompiledModel, symbols: &[String]) -> Kernel {
         levels: levels.collect(),
         arena_bytes: model.arena_bytes(),
         weights: (!model.weights.is_empty()).then(|| match model.weights_place {
-            WeightsPlace::File => Weights::Passed(weights::head(model)),
+            WeightsPlace::File => Weights::Passed(weights_file::head(model)),
             _ => Weights::Symbol(weights_symbol(model)),
         }),
         profile: model.profile,
@@ -189,7 +192,7 @@ impl Linked {
 
     /// The weights, where they are not in the object.
     pub fn weights_file(&self) -> Option<Vec<u8>> {
-        (self.model.weights_place == WeightsPlace::File).then(|| weights::file(&self.model))
+        (self.model.weights_place == WeightsPlace::File).then(|| weights_file::file(&self.model))
     }
 
     pub fn header(&self) -> String {

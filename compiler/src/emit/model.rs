@@ -6,10 +6,9 @@ use mcc_support::{Result, Shape, Tensor, TensorType, ensure};
 use target_lexicon::Triple;
 
 use super::cpus::cpu_names;
-use super::entry::{BufferPlace, Count, Step};
-use super::header;
+use super::run::{BufferPlace, Count, DimRange, Step};
 use super::stage::Staged;
-use super::weights::WeightsPlace;
+use super::weights::{HEAD_BYTES, WeightsPlace};
 
 /// An input or output.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,13 +32,6 @@ pub struct Symbol {
     /// As in the header.
     pub c_name: String,
     pub range: DimRange,
-}
-
-/// The extents for which something was compiled, both ends included.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct DimRange {
-    pub min: i64,
-    pub max: i64,
 }
 
 /// The model for one set of shapes and one CPU.
@@ -121,7 +113,7 @@ impl CompiledModel {
 
     /// Of the file of weights, or of those in the object.
     pub fn passed_weights_bytes(&self) -> u64 {
-        let head = if self.weights_place == WeightsPlace::File { super::weights::HEAD_BYTES } else { 0 };
+        let head = if self.weights_place == WeightsPlace::File { HEAD_BYTES } else { 0 };
         (head + self.weights.len()) as u64
     }
 
@@ -155,9 +147,21 @@ impl CompiledModel {
         let mut extents = vec![-1; self.dims.len()];
         for (port, tensor) in self.inputs.iter().zip(inputs) {
             let fits = port.bind(tensor.ty(), &mut extents);
-            ensure!(fits, "input '{}' is {}, given is {}", port.name, header::tensor_type(port, self), tensor.ty());
+            ensure!(fits, "input '{}' is {}, given is {}", port.name, self.tensor_type(port), tensor.ty());
         }
         Ok(extents)
+    }
+
+    /// `f32[1,3,48,width]`: the names of extents that are known only at run time.
+    pub fn tensor_type(&self, port: &Port) -> String {
+        if port.symbols.is_empty() {
+            return port.ty.to_string();
+        }
+        let symbols: Vec<&Symbol> = self.symbols().collect();
+        let extent =
+            |(dim, symbol): (&usize, &Option<usize>)| symbol.map_or(dim.to_string(), |symbol| symbols[symbol].c_name.clone());
+        let extents: Vec<String> = port.ty.shape.iter().zip(&port.symbols).map(extent).collect();
+        format!("{}[{}]", port.ty.dtype, extents.join(","))
     }
 
     /// The extents known only at run time, as ports number them.

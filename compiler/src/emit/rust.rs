@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 
 use mcc_support::DType;
 
-use super::header::tensor_type;
 use super::model::{CompiledModel, Port, Symbol};
 use super::weights::WeightsPlace;
 
@@ -57,7 +56,7 @@ fn tensors(name: &str, what: &str, derive: &str, reference: &str, ports: &[Port]
     let mut out = format!("/// {what}.\n#[allow(non_snake_case)]\n{derive}\npub struct {name}{life} {{\n");
     for port in ports {
         let renamed = if port.name == port.c_name { String::new() } else { format!(", `{}` in the model", comment(&port.name)) };
-        let _ = writeln!(out, "    /// `{}`{renamed}.", tensor_type(port, model));
+        let _ = writeln!(out, "    /// `{}`{renamed}.", model.tensor_type(port));
         let _ = writeln!(out, "    pub {}: {reference}{},", field(&port.c_name), data_type(port));
     }
     out.push_str("}\n\n");

@@ -38,7 +38,7 @@ impl<'b> Importer<'b> {
             scope.values.borrow_mut().insert(&input.name, value.map(Item::Tensor));
         }
         if !dynamic.is_empty() {
-            self.errors.push(dynamic_error(&dynamic));
+            self.errors.push(dynamic_error(&dynamic, &dims));
         }
     }
 
@@ -241,29 +241,40 @@ fn check_constant(declared: &DeclaredType, tensor: &Tensor) -> Result<()> {
     Ok(())
 }
 
-fn dynamic_error(inputs: &[(&str, DeclaredType)]) -> Error {
+fn dynamic_error(inputs: &[(&str, DeclaredType)], known: &BTreeMap<String, usize>) -> Error {
     let list: Vec<String> = inputs.iter().map(|(name, declared)| format!("'{name}' {declared}")).collect();
     let noun = if inputs.len() == 1 { "shape of the model's input has" } else { "shapes of the model's inputs have" };
+    let extent = |dim: &DeclaredDim| match dim {
+        DeclaredDim::Known(extent) => Some(*extent),
+        DeclaredDim::Symbol(name) => known.get(name).copied(),
+        DeclaredDim::Unknown => None,
+    };
     let shape = |(name, declared): &(&str, DeclaredType)| match &declared.dims {
-        None => format!("--shape {name}=DIM,…"),
+        None => option("shape", name, "DIM,…"),
         Some(dims) => {
-            let dims =
-                dims.iter().map(|dim| if let DeclaredDim::Known(extent) = dim { extent.to_string() } else { "DIM".to_string() });
-            format!("--shape {name}={}", dims.collect::<Vec<_>>().join(","))
+            let dims = dims.iter().map(|dim| extent(dim).map_or("DIM".to_string(), |extent| extent.to_string()));
+            option("shape", name, &dims.collect::<Vec<_>>().join(","))
         }
     };
     let mut help = format!("fix them with `{}`", inputs.iter().map(shape).collect::<Vec<_>>().join(" "));
     let mut symbols: Vec<&String> = Vec::new();
     for dim in inputs.iter().filter_map(|(_, declared)| declared.dims.as_ref()).flatten() {
         if let DeclaredDim::Symbol(name) = dim
+            && !known.contains_key(name)
             && !symbols.contains(&name)
         {
             symbols.push(name);
         }
     }
     if !symbols.is_empty() {
-        let dims: Vec<String> = symbols.iter().map(|name| format!("--dim {name}=DIM")).collect();
+        let dims: Vec<String> = symbols.iter().map(|name| option("dim", name, "DIM")).collect();
         help += &format!(", or named dimensions with `{}`", dims.join(" "));
     }
     Error::new(format!("the {noun} to be fixed when it is compiled: {}", list.join(", "))).help(help)
+}
+
+/// `--dim batch=1`, quoted where a shell would read it otherwise.
+fn option(option: &str, name: &str, value: &str) -> String {
+    let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-./:".contains(&byte));
+    if plain { format!("--{option} {name}={value}") } else { format!("--{option} '{}={value}'", name.replace('\'', "'\\''")) }
 }

@@ -1,7 +1,7 @@
-//! Files: mapping them, saying what a file is that is no ONNX model, writing one whole.
+//! Files: mapping them, saying what a file is that is no ONNX model.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::Path;
 
 use bytes::Bytes;
@@ -39,23 +39,6 @@ pub fn map(file: &File, size_bytes: u64) -> std::io::Result<Bytes> {
     // SAFETY: see the reason above; the owner of the mapping lives as long as any slice of the bytes.
     let map = unsafe { memmap2::Mmap::map(file)? };
     Ok(Bytes::from_owner(map))
-}
-
-/// Writes beside the target and renames, so that a reader sees the old file or the whole new one.
-pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut builder = tempfile::Builder::new();
-    // Who may read it is for the umask to say, as with any new file; temporary files are private otherwise.
-    #[cfg(unix)]
-    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    let write = || -> std::io::Result<()> {
-        let mut file = builder.tempfile_in(folder)?;
-        file.write_all(bytes)?;
-        file.persist(path)?;
-        Ok(())
-    };
-    write()
-        .map_err(|error| Error::new(format!("cannot write the file: {error}")).context(format!("in file '{}'", path.display())))
 }
 
 /// What a file is that did not decode as a model, where its first bytes tell.

@@ -102,7 +102,7 @@ impl Model {
     /// Writes the message to a file, all of it or nothing. External files are not copied: a model that refers to some must
     /// be saved into their folder.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        file::write(path.as_ref(), &self.encode())
+        crate::outputs::write(path.as_ref(), &self.encode())
     }
 }
 

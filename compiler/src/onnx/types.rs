@@ -66,7 +66,7 @@ impl DeclaredDim {
     }
 }
 
-/// As `f32[batch,3,?]`; `f32[..]` where the rank is unknown.
+/// As `f32[batch,3,_]`, where an extent has neither number nor name; `f32[..]` where the rank is unknown.
 impl fmt::Display for DeclaredType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(dims) = &self.dims else { return write!(f, "{}[..]", self.dtype) };
@@ -76,7 +76,7 @@ impl fmt::Display for DeclaredType {
             match dim {
                 DeclaredDim::Known(dim) => write!(f, "{dim}")?,
                 DeclaredDim::Symbol(name) => f.write_str(name)?,
-                DeclaredDim::Unknown => f.write_str("?")?,
+                DeclaredDim::Unknown => f.write_str("_")?,
             }
         }
         f.write_str("]")

@@ -145,6 +145,13 @@ pub fn all() -> impl Iterator<Item = &'static OpDef> {
     ALL.iter().flat_map(|families| families.iter()).flat_map(|family| family.iter().copied())
 }
 
+/// The name that is most like one that does not exist, if one is.
+pub fn similar<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+    const LIKE: f64 = 0.9;
+    let scored = known.map(|known| (strsim::jaro_winkler(&name.to_lowercase(), &known.to_lowercase()), known));
+    scored.filter(|(score, _)| *score >= LIKE).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, known)| known)
+}
+
 /// The operator that a node of this domain, name and opset names, or why it cannot be compiled.
 pub fn lookup(domain: &str, name: &str, opset: i64) -> Result<&'static OpDef> {
     let unsupported = |reason: String, help: String| Error::new(reason).help(help);
@@ -152,7 +159,11 @@ pub fn lookup(domain: &str, name: &str, opset: i64) -> Result<&'static OpDef> {
         let full = full_name(domain, name);
         let help = match all().find(|def| def.name == name) {
             Some(other) => format!("{} is supported; is the domain right?", other.full_name()),
-            None => "`mcc ops` lists the operators that can be compiled".to_string(),
+            None => {
+                let similar = similar(name, all().filter(|def| def.domain == domain).map(|def| def.name));
+                let similar = similar.map_or(String::new(), |similar| format!("did you mean {similar}? "));
+                format!("{similar}`mcc ops` lists the operators that can be compiled")
+            }
         };
         return Err(unsupported(format!("the operator {full} is not supported"), help));
     };

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use clap::error::{ContextKind, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use mcc_kernel::BranchProtection;
 use mcc_support::tensor::Number;
@@ -13,6 +14,7 @@ use crate::driver::{Options, ShapeSet, Stage};
 use crate::import::declared_inputs;
 use crate::npy;
 use crate::onnx::{DeclaredDim, DeclaredType, Model};
+use crate::ops::similar;
 use crate::passes;
 
 use super::memory::Limits;
@@ -56,7 +58,7 @@ pub enum Invocation {
 impl Invocation {
     /// Ends the process where the command line is wrong or asks for help.
     pub fn parse() -> Self {
-        let matches = Cli::command().get_matches();
+        let matches = Cli::command().try_get_matches().unwrap_or_else(|error| explained(error).exit());
         if let Some(what) = matches.get_one("_print") {
             return Invocation::Print(*what);
         }
@@ -66,6 +68,23 @@ impl Invocation {
         };
         parsed.unwrap_or_else(|error| error.exit())
     }
+}
+
+/// What is taken for a model may have been meant for a command.
+fn explained(error: clap::Error) -> clap::Error {
+    let Some(first) = std::env::args().nth(1).filter(|word| !word.starts_with('-')) else { return error };
+    let mut cli = Cli::command();
+    let is_word = error.kind() == ErrorKind::ArgumentConflict && error.get(ContextKind::InvalidSubcommand).is_some();
+    if !is_word || cli.find_subcommand(&first).is_some() {
+        return error;
+    }
+    let commands: Vec<String> = cli.get_subcommands().map(|command| command.get_name().to_string()).collect();
+    let message = match similar(&first, commands.iter().map(String::as_str)) {
+        Some(command) => format!("there is no command '{first}'; did you mean '{command}'?"),
+        None if Path::new(&first).exists() => "one model is compiled at a time".to_string(),
+        None => format!("there is no command '{first}', and one model is compiled at a time"),
+    };
+    cli.error(ErrorKind::InvalidSubcommand, message)
 }
 
 #[derive(Subcommand, Debug)]
@@ -179,9 +198,19 @@ pub struct BuildArgs {
     /// Whether convolutions of 3 × 3 may be computed by Winograd's transforms: faster, with more weights, and sums that err more
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub winograd: When,
+    /// Of aarch64: whether every access is aligned to its size, as it must be with the memory management unit off [default: on
+    /// where the target has no operating system]
+    #[arg(long, value_name = "SWITCH")]
+    pub strict_align: Option<Switch>,
     /// Fusions, order, layouts and schedules to take, as --emit decisions writes them
     #[arg(long, value_name = "FILE.json")]
     pub decisions: Option<PathBuf>,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Switch {
+    On,
+    Off,
 }
 
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
@@ -300,7 +329,7 @@ pub struct CompareArgs {
     /// The value of an input, or an archive with those of all inputs; inputs without one are random
     #[arg(long, short, value_name = "INPUT=FILE.npy|FILE.npz")]
     pub input: Vec<String>,
-    /// An archive of what is right, by the names of values or as out_NAME [default: the graph as imported, interpreted]
+    /// An archive of what is right, by the names of values or as out_NAME; inputs that are not given are taken from it, too [default: the graph as imported, interpreted]
     #[arg(long, value_name = "FILE.npz")]
     pub against: Option<PathBuf>,
     /// Which form of the model is judged: an interpreter's, or machine code
@@ -478,6 +507,7 @@ impl BuildArgs {
         options.cpu.clone_from(&self.cpu);
         options.fuel = if self.optimize == 0 { Some(0) } else { self.fuel };
         options.winograd = self.winograd == When::Auto;
+        options.strict_align = self.strict_align.map(|switch| switch == Switch::On);
         options.verify = self.verify;
         options.decisions = self.decisions.as_deref().map(read_decisions).transpose()?.unwrap_or_default();
         options.files.extend(self.decisions.clone());

@@ -36,7 +36,7 @@ pub fn bench(args: &BenchArgs) -> Result<ExitCode> {
         Some(folder) => inputs::from_folder(folder)?,
         None => Default::default(),
     };
-    inputs::fix_shapes(&given, &mut options);
+    inputs::fix_shapes(&given, &mut options)?;
     let mut reporter = Reporter::new(!args.worker, Vec::new());
     let compilation = driver::compile(&options, &mut reporter)?;
     reporter.finish();

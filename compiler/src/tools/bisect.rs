@@ -30,14 +30,14 @@ pub fn bisect(args: &CompareArgs) -> Result<ExitCode> {
     let mut options = args.build.options(&args.model, "host")?;
     ensure!(options.fuel.is_none(), "bisect chooses the fuel itself");
     ensure!(options.decisions.is_empty(), "bisect makes its own decisions");
-    let given = inputs::from_arguments(&args.input)?;
-    inputs::fix_shapes(&given, &mut options);
+    let (given, reference) = inputs::with_reference(args)?;
+    inputs::fix_shapes(&given, &mut options)?;
     let plain = driver::compile(&Options { fuel: Some(0), stop_after: Some(Stage::Passes), ..options.clone() }, &mut Silent)?;
     let specialization = inputs::specialization(&plain, &given)?;
     let tensors = inputs::complete(specialization, given, args.seed)?;
     let names: Vec<String> = specialization.graph().tensor_outputs().iter().map(|(name, _)| name.clone()).collect();
-    let reference = match &args.against {
-        Some(path) => named(&names, crate::npy::read_archive(path)?.into_iter().collect())?,
+    let reference = match reference {
+        Some(values) => named(&names, values)?,
         None => run::outputs(&plain, specialization, Level::Graph, &tensors)?,
     };
     let mut build = |options: &Options| build(options, args.at, &tensors);

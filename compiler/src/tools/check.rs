@@ -36,6 +36,7 @@ pub fn check(args: &CheckArgs) -> Result<ExitCode> {
             let nodes = findings.errors.iter().filter(|error| error.node.is_some()).count();
             match findings.errors.len() {
                 0 => print(&format!("{path}: can be compiled\n")),
+                1 => report::note(&format!("{path}: cannot be compiled: 1 problem")),
                 count => report::note(&format!("{path}: cannot be compiled: {count} problems, {nodes} of them in nodes")),
             }
         }

@@ -9,7 +9,7 @@ use mcc_support::{Error, Result, ensure};
 
 use crate::driver::{self, Compilation, Stage};
 use crate::emit::WeightsPlace;
-use crate::onnx::file;
+use crate::outputs;
 use crate::targets;
 
 use super::args::{CompileArgs, EmitKind};
@@ -51,7 +51,7 @@ pub fn compile(args: &CompileArgs) -> Result<ExitCode> {
 
 /// Writes what is asked for. Everything is made before the first file is written.
 fn write(args: &CompileArgs, compilation: &Compilation) -> Result<()> {
-    let object = object_path(args.output.as_deref(), &compilation.name);
+    let object = object_path(args.output.as_deref(), &compilation.name)?;
     let kinds: BTreeSet<EmitKind> = args.emit.iter().copied().collect();
     let mut files = Vec::new();
     for kind in kinds {
@@ -106,7 +106,8 @@ fn write(args: &CompileArgs, compilation: &Compilation) -> Result<()> {
                 .map_err(|error| Error::new(format!("cannot make its folder: {error}")).context(place()))?;
         }
     }
-    files.iter().try_for_each(|(path, bytes)| file::write(path, bytes))
+    files.sort_by_key(|(path, _)| *path != object);
+    outputs::write_all(&files)
 }
 
 fn summary(compilation: &Compilation) {
@@ -132,14 +133,23 @@ fn summary(compilation: &Compilation) {
 }
 
 /// Where the object goes; the other files lie beside it.
-fn object_path(output: Option<&Path>, name: &str) -> PathBuf {
+fn object_path(output: Option<&Path>, name: &str) -> Result<PathBuf> {
     let file = format!("{name}.o");
-    match output {
-        None => PathBuf::from(file),
-        Some(path) if path.is_dir() || path.as_os_str().as_encoded_bytes().ends_with(b"/") => path.join(file),
-        Some(path) if path.extension().is_none() => path.with_extension("o"),
-        Some(path) => path.to_path_buf(),
+    let Some(path) = output else { return Ok(PathBuf::from(file)) };
+    let no_file = |why: &str, help: &str| Err(Error::new(format!("--output {}: {why}", path.display())).help(help));
+    if path.as_os_str() == "-" {
+        return no_file("several files are written, none to the standard output", "give a path or a folder");
     }
+    if path.is_dir() || path.as_os_str().as_encoded_bytes().ends_with(b"/") {
+        return Ok(path.join(file));
+    }
+    if path.exists() && !path.is_file() {
+        return no_file(
+            "files are written beside it, and it is no file",
+            "to write nothing, use `mcc check` or --stop-after emit",
+        );
+    }
+    Ok(if path.extension().is_none() { path.with_extension("o") } else { path.to_path_buf() })
 }
 
 /// Where the static library goes: where linkers look for it, unless the object's path is that of a library.
@@ -179,8 +189,9 @@ mod tests {
         for (output, expected) in
             [(None, "net.o"), (Some("a.obj"), "a.obj"), (Some("build/"), "build/net.o"), (Some("b/a"), "b/a.o")]
         {
-            assert_eq!(object_path(output.map(Path::new), "net"), Path::new(expected));
+            assert_eq!(object_path(output.map(Path::new), "net").unwrap(), Path::new(expected));
         }
+        assert!(object_path(Some(Path::new("-")), "net").is_err() && object_path(Some(Path::new("/dev/null")), "net").is_err());
         for (object, expected) in [("a.o", "liba.a"), ("build/net.o", "build/libnet.a"), ("b/a.lib", "b/a.lib"), ("a.a", "a.a")] {
             assert_eq!(library_path(Path::new(object)), Path::new(expected));
         }

@@ -54,14 +54,14 @@ impl Row {
 
 pub fn diff(args: &CompareArgs) -> Result<ExitCode> {
     let mut options = args.build.options(&args.model, "host")?;
-    let given = inputs::from_arguments(&args.input)?;
-    inputs::fix_shapes(&given, &mut options);
+    let (given, reference) = inputs::with_reference(args)?;
+    inputs::fix_shapes(&given, &mut options)?;
     let plain = driver::compile(&Options { stop_after: Some(Stage::Import), ..options.clone() }, &mut Silent)?;
     let imported = inputs::specialization(&plain, &given)?;
     ensure!(imported.graph().tensor_inputs().len() == imported.graph().inputs.len(), "diff needs shapes that are fixed");
     let tensors = inputs::complete(imported, given, args.seed)?;
-    let reference = match &args.against {
-        Some(path) => crate::npy::read_archive(path)?.into_iter().map(unprefixed).collect(),
+    let reference = match reference {
+        Some(values) => values.into_iter().map(unprefixed).collect(),
         None => of_graph(imported, &tensors)?,
     };
     let options = Options { keep_values: true, stop_after: run::last_stage(args.at), ..options };

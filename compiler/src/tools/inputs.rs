@@ -1,6 +1,6 @@
 //! Values of a model's inputs: from files, or random.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use mcc_support::random::Random;
@@ -9,7 +9,11 @@ use mcc_support::{DType, Error, Result, Tensor, TensorType, bail, ensure};
 use serde::Deserialize;
 
 use crate::driver::{Compilation, Options, Specialization};
+use crate::import::declared_inputs;
 use crate::npy;
+use crate::onnx::{DeclaredType, Model};
+
+use super::args::CompareArgs;
 
 /// Inputs by name, from `NAME=FILE.npy` and `FILE.npz`.
 pub fn from_arguments(arguments: &[String]) -> Result<BTreeMap<String, Tensor>> {
@@ -48,12 +52,62 @@ pub fn from_folder(folder: &Path) -> Result<BTreeMap<String, Tensor>> {
 
 /// Inputs whose shape the options do not fix have that of the value they are given; but several sets of shapes fix all, and so do
 /// ranges.
-pub fn fix_shapes(given: &BTreeMap<String, Tensor>, options: &mut Options) {
+///
+/// # Errors
+///
+/// A value of what is no input of the model, or with another number of dimensions.
+pub fn fix_shapes(given: &BTreeMap<String, Tensor>, options: &mut Options) -> Result<()> {
+    if given.is_empty() {
+        return Ok(());
+    }
+    let declared = declared(&options.model)?;
+    for (name, tensor) in given {
+        let Some(ty) = declared.get(name) else {
+            let names: Vec<String> = declared.keys().map(|name| format!("'{name}'")).collect();
+            let error = Error::new(format!("a value is given for '{name}', which is not an input of the model"));
+            return Err(error.help(format!("its inputs are {}", names.join(", "))));
+        };
+        if let Some((ty, dims)) = ty.as_ref().and_then(|ty| Some((ty, ty.dims.as_ref()?))) {
+            ensure!(dims.len() == tensor.shape().rank(), "the input '{name}' is {ty}, given is {}", tensor.ty());
+        }
+    }
     if options.further_shapes.is_empty() && options.import.ranges.is_empty() && options.import.axis_ranges.is_empty() {
         for (name, tensor) in given {
             options.import.shapes.entry(name.clone()).or_insert_with(|| tensor.shape().to_vec());
         }
     }
+    Ok(())
+}
+
+fn declared(model: &Path) -> Result<BTreeMap<String, Option<DeclaredType>>> {
+    Ok(declared_inputs(&Model::open(model)?)?.into_iter().collect())
+}
+
+/// Tensors by name.
+type Values = BTreeMap<String, Tensor>;
+
+/// The inputs given, and the values that are right, which may have those of inputs among them.
+///
+/// # Errors
+///
+/// Beside files that cannot be read: an input without a value where there are values that are right, which are of no random input.
+pub fn with_reference(args: &CompareArgs) -> Result<(Values, Option<Values>)> {
+    let mut given = from_arguments(&args.input)?;
+    let Some(path) = &args.against else { return Ok((given, None)) };
+    let mut right: Values = npy::read_archive(path)?.into_iter().collect();
+    let constants: BTreeSet<&String> = args.build.constant.iter().map(|(name, _)| name).collect();
+    for name in declared(&args.model)?.into_keys().filter(|name| !constants.contains(name)) {
+        if given.contains_key(&name) {
+            continue;
+        }
+        let Some(value) = right.remove(&name) else {
+            let error = Error::new(format!("what is right depends on the input '{name}', which is not given"))
+                .context(format!("in file '{}'", path.display()));
+            return Err(error.help("put the values of the inputs into the archive, by their names, or give them with --input"));
+        };
+        given.insert(name, value);
+    }
+    Ok((given, Some(right)))
 }
 
 /// The specialization for the shapes of these values on this machine.

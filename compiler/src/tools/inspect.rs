@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::driver;
 use crate::emit::CompiledKernel;
-use crate::onnx::file;
+use crate::outputs;
 use crate::targets::{self, Class, Instruction};
 
 use super::args::InspectArgs;
@@ -91,7 +91,7 @@ pub fn inspect(args: &InspectArgs) -> Result<ExitCode> {
         memory.check(limits)?;
     }
     if let Some(path) = &args.svg {
-        file::write(path, memory.svg().as_bytes())?;
+        outputs::write(path, memory.svg().as_bytes())?;
     }
     if args.memory || args.svg.is_some() && args.asm.is_none() {
         print(&if args.json { pretty(&memory.to_json()) } else { memory.text() });

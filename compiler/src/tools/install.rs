@@ -10,10 +10,10 @@ use mcc_support::{Error, Result};
 use sha2::{Digest, Sha256};
 
 use crate::emit::manifest::hex;
-use crate::onnx::file;
+use crate::outputs;
 
 use super::args::{InstallArgs, Printed};
-use super::print;
+use super::{print, report};
 
 /// A file of `compiler/install`, which lies there as it is installed.
 macro_rules! own {
@@ -29,7 +29,7 @@ macro_rules! runtime {
     };
 }
 
-/// Every file, by its path in the prefix. `@VERSION@` is the version of mcc.
+/// Every file, by its path in the prefix. `@VERSION@` is the version of mcc, `@COMMAND@` where it is.
 const FILES: &[(&str, &str)] = &[
     ("include/mcc.h", mcc_runtime::HEADER),
     own!("lib/cmake/mcc/mccConfig.cmake"),
@@ -51,6 +51,8 @@ const FILES: &[(&str, &str)] = &[
 
 /// The command, in a prefix.
 const COMMAND: &str = "bin/mcc";
+/// The same as pkg-config has it.
+const COMMAND_IN_PREFIX: &str = "${prefix}/bin/mcc";
 
 impl Printed {
     /// Where in a prefix it is.
@@ -69,9 +71,9 @@ impl Printed {
 /// `mcc --print WHAT`: a path below a prefix in the user's cache, which is written where it is not there. The prefix is named by
 /// what is in it and never changes: another version of mcc, or one in another place, has another.
 pub fn print_path(what: Printed) -> Result<ExitCode> {
-    let command = env::current_exe().map_err(|error| Error::new(format!("the place of this command is not known: {error}")))?;
+    let command = this_command()?;
     let prefix = cache_folder()?.join(key(&command));
-    write_files(&prefix)
+    write_files(&prefix, COMMAND_IN_PREFIX)
         .and_then(|()| link(&command, &prefix.join(COMMAND)))
         .map_err(|error| error.help("choose a place with `mcc install-files DIR`, or another cache with XDG_CACHE_HOME"))?;
     print(&format!("{}\n", prefix.join(what.path()).display()));
@@ -80,19 +82,29 @@ pub fn print_path(what: Printed) -> Result<ExitCode> {
 
 /// `mcc install-files DIR`.
 pub fn install_files(args: &InstallArgs) -> Result<ExitCode> {
-    write_files(&args.folder)?;
+    let command = this_command()?;
+    let command = if args.folder.join(COMMAND).exists() { COMMAND_IN_PREFIX.to_string() } else { command.display().to_string() };
+    write_files(&args.folder, &command)?;
+    report::note(&format!("{} files are in '{}'", FILES.len(), args.folder.display()));
     Ok(ExitCode::SUCCESS)
 }
 
-fn contents() -> impl Iterator<Item = (&'static str, String)> {
-    FILES.iter().map(|(path, text)| (*path, text.replace("@VERSION@", env!("CARGO_PKG_VERSION"))))
+fn this_command() -> Result<PathBuf> {
+    env::current_exe().map_err(|error| Error::new(format!("the place of this command is not known: {error}")))
+}
+
+/// The files, in which the command is at a path.
+fn contents(command: &str) -> impl Iterator<Item = (&'static str, String)> {
+    FILES
+        .iter()
+        .map(move |(path, text)| (*path, text.replace("@VERSION@", env!("CARGO_PKG_VERSION")).replace("@COMMAND@", command)))
 }
 
 /// Name of the prefix for this command.
 fn key(command: &Path) -> String {
     let mut hash = Sha256::new();
     hash.update(command.as_os_str().as_encoded_bytes());
-    for (path, text) in contents() {
+    for (path, text) in contents(COMMAND_IN_PREFIX) {
         hash.update(format!("\0{path}\0{text}"));
     }
     format!("{}-{}", env!("CARGO_PKG_VERSION"), &hex(&hash.finalize())[..16])
@@ -111,14 +123,14 @@ fn cache_folder() -> Result<PathBuf> {
 
 /// Writes the files that are not there or differ, each whole or not at all: processes that do so at once write the same, and none
 /// is told of the prefix before all files are in it.
-fn write_files(prefix: &Path) -> Result<()> {
-    for (path, text) in contents() {
+fn write_files(prefix: &Path, command: &str) -> Result<()> {
+    for (path, text) in contents(command) {
         let path = prefix.join(path);
         if fs::read(&path).is_ok_and(|bytes| bytes == text.as_bytes()) {
             continue;
         }
         make_folder_of(&path)?;
-        file::write(&path, text.as_bytes())?;
+        outputs::write(&path, text.as_bytes())?;
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! What a compiled model takes, kernel by kernel: for `mcc inspect --memory`, its picture, and limits.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
 
 use mcc_support::{Error, Result};
@@ -31,7 +31,9 @@ struct Row {
     nodes: Vec<String>,
     /// Of the arena, while it runs.
     live_bytes: usize,
+    /// 0 where it is the code of another one.
     code_bytes: usize,
+    code_of: Option<String>,
     stack_bytes: u32,
     /// Of the weights, those that it reads; other kernels may read them too.
     weights_bytes: usize,
@@ -45,6 +47,7 @@ pub struct Memory {
     sizes: Sizes,
     /// Of the entry function, on top of which is the stack of one kernel.
     entry_stack_bytes: u32,
+    entry_code_bytes: usize,
     blocks: Vec<Block>,
     rows: Vec<Row>,
 }
@@ -67,20 +70,30 @@ impl Memory {
             let size = |id| if let Place::Weights { size_bytes, .. } = plan.places[id] { size_bytes } else { 0 };
             buffers.into_iter().map(size).sum()
         };
-        let mut rows = Vec::new();
+        let (mut rows, mut codes) = (Vec::new(), HashMap::new());
         for (place, kernel) in program.kernels.iter().enumerate() {
             let code = &compiled.kernels.iter().find(|other| other.name == kernel.name).expect("every kernel is compiled").code;
             rows.push(Row {
                 name: kernel.name.clone(),
                 nodes: kernel.origins.clone(),
                 live_bytes: live_bytes(&blocks, place),
-                code_bytes: code.bytes.len(),
+                code_bytes: if codes.contains_key(code) { 0 } else { code.bytes.len() },
+                code_of: codes.get(code).cloned(),
                 stack_bytes: code.stack_bytes,
                 weights_bytes: weights_bytes(sites::accesses(kernel).0),
             });
+            codes.entry(code).or_insert_with(|| kernel.name.clone());
         }
         let title = format!("{} for {}, CPU {}", compilation.name, compilation.triple, compilation.cpu_names());
-        Self { title, sizes: linked.sizes, entry_stack_bytes: linked.functions[0].1.stack_bytes, blocks, rows }
+        let entry = &linked.functions[0].1;
+        Self {
+            title,
+            sizes: linked.sizes,
+            entry_stack_bytes: entry.stack_bytes,
+            entry_code_bytes: entry.bytes.len(),
+            blocks,
+            rows,
+        }
     }
 
     /// The kernel while which most of the arena is in use.
@@ -112,7 +125,7 @@ impl Memory {
             sizes.stack_bytes,
             sizes.stack_bytes - entry
         );
-        let _ = writeln!(out, "  code     {} bytes", sizes.code_bytes);
+        let _ = writeln!(out, "  code     {} bytes, {} of them of the entry function", sizes.code_bytes, self.entry_code_bytes);
         let _ = writeln!(out, "  weights  {} bytes", sizes.weights_bytes);
         if let Some(peak) = self.peak().filter(|_| !self.blocks.is_empty()) {
             let _ = writeln!(out, "\nThe peak is in {}. In use there:\n", self.rows[peak].name);
@@ -127,10 +140,11 @@ impl Memory {
         );
         for row in &self.rows {
             let bar = "#".repeat((20 * row.live_bytes).div_ceil(most));
-            let Row { name, live_bytes, code_bytes, stack_bytes, weights_bytes, .. } = row;
+            let Row { name, live_bytes, stack_bytes, weights_bytes, .. } = row;
+            let code = row.code_of.as_ref().map_or_else(|| row.code_bytes.to_string(), |of| format!("= {}", number(of)));
             let _ = writeln!(
                 out,
-                "{name:<width$} {live_bytes:>10}  {bar:<20} {code_bytes:>7} {stack_bytes:>6} {weights_bytes:>10}  {}",
+                "{name:<width$} {live_bytes:>10}  {bar:<20} {code:>7} {stack_bytes:>6} {weights_bytes:>10}  {}",
                 row.nodes.join(", ")
             );
         }
@@ -155,6 +169,7 @@ impl Memory {
                 "nodes": row.nodes,
                 "live_bytes": row.live_bytes,
                 "code_bytes": row.code_bytes,
+                "code_of": row.code_of,
                 "stack_bytes": row.stack_bytes,
                 "weights_bytes": row.weights_bytes,
             })
@@ -164,6 +179,7 @@ impl Memory {
             "arena_lower_bound_bytes": self.sizes.arena_lower_bound_bytes,
             "stack_bytes": self.sizes.stack_bytes,
             "entry_stack_bytes": self.entry_stack_bytes,
+            "entry_code_bytes": self.entry_code_bytes,
             "code_bytes": self.sizes.code_bytes,
             "weights_bytes": self.sizes.weights_bytes,
             "peak": self.peak(),
@@ -287,6 +303,11 @@ fn live_bytes(blocks: &[Block], place: usize) -> usize {
     bytes
 }
 
+/// `k012` of `k012_conv_add`.
+fn number(kernel: &str) -> &str {
+    kernel.split('_').next().unwrap_or(kernel)
+}
+
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
@@ -319,7 +340,7 @@ impl Kind {
 impl std::str::FromStr for Limits {
     type Err = String;
 
-    /// `arena=64KiB,code=100k`: bytes, or with KiB, MiB, GiB (of 1024) or kB, MB, GB (of 1000).
+    /// `arena=64KiB,code=100kB`: bytes, or with KiB, MiB, GiB or K, M, G (of 1024) or kB, MB, GB (of 1000).
     fn from_str(text: &str) -> Result<Self, String> {
         let mut limits = Vec::new();
         for part in text.split(',') {
@@ -330,7 +351,11 @@ impl std::str::FromStr for Limits {
             if limits.iter().any(|(other, _)| *other == kind) {
                 return Err(format!("'{name}' is given twice"));
             }
-            limits.push((kind, bytes(size).ok_or_else(|| format!("'{size}' is no size, as 65536, 64KiB or 64kB"))?));
+            limits.push((
+                kind,
+                bytes(size)
+                    .ok_or_else(|| format!("'{size}' is no size: a whole number of bytes, or of KiB, MiB, GiB, kB, MB or GB"))?,
+            ));
         }
         Ok(Self(limits))
     }

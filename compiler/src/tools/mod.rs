@@ -26,6 +26,8 @@ use std::process::ExitCode;
 
 use mcc_support::Result;
 
+use crate::outputs;
+
 pub use args::Level;
 use args::{Command, Invocation};
 
@@ -38,6 +40,7 @@ const FAULT: u8 = 101;
 pub fn main() -> ExitCode {
     let invocation = Invocation::parse();
     std::panic::set_hook(Box::new(report::fault));
+    outputs::clean_up_on_signals();
     let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(move || run_command(&invocation));
     match thread.map(std::thread::JoinHandle::join) {
         Ok(Ok(Ok(code))) => code,

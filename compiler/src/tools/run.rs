@@ -10,7 +10,7 @@ use mcc_support::{Error, Result, Tensor};
 use crate::driver::{self, Compilation, Specialization, Stage};
 use crate::graph;
 use crate::loops;
-use crate::onnx;
+use crate::outputs;
 
 use super::args::{Level, RunArgs};
 use super::exec::{Executable, finished};
@@ -21,7 +21,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let mut options = args.build.options(&args.model, "host")?;
     options.stop_after = last_stage(args.at);
     let given = inputs::from_arguments(&args.input)?;
-    inputs::fix_shapes(&given, &mut options);
+    inputs::fix_shapes(&given, &mut options)?;
     let mut reporter = Reporter::new(!args.quiet, Vec::new());
     let compilation = driver::compile(&options, &mut reporter)?;
     let times = reporter.finish();
@@ -112,7 +112,7 @@ fn write(folder: &Path, names: &[&str], outputs: &[Tensor]) -> Result<()> {
         let numbered = (2..).map(|number| format!("{base}_{number}"));
         let mut candidates = std::iter::once(base.clone()).chain(numbered);
         let file = candidates.find(|name| taken.insert(name.clone())).expect("some number is free");
-        onnx::file::write(&folder.join(format!("{file}.npy")), &crate::npy::write(tensor))?;
+        outputs::write(&folder.join(format!("{file}.npy")), &crate::npy::write(tensor))?;
     }
     Ok(())
 }

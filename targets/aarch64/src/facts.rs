@@ -42,15 +42,18 @@ const fn core_of(name: &'static str, kib: [usize; 2], ports: [u32; 3], fma_laten
 
 /// Cores by the names that `--cpu` takes; the first is taken for others. Caches have the sizes that are usual; ports and latencies
 /// are those of Arm's optimization guides.
-const CORES: [Core; 8] = [
+const CORES: [Core; 11] = [
     Core { is_scheduled: true, ..core_of("armv8-a", [32, 512], [2, 2, 1], 4, false) },
     core_of("cortex-a53", [32, 512], [1, 1, 1], 8, true),
     core_of("cortex-a55", [32, 128], [1, 1, 1], 4, true),
     core_of("cortex-a72", [32, 1024], [1, 1, 1], 7, false),
     core_of("cortex-a76", [64, 512], [2, 2, 1], 4, false),
+    core_of("cortex-a77", [64, 512], [2, 2, 1], 4, false),
     core_of("cortex-a78", [64, 512], [2, 2, 1], 4, false),
     core_of("neoverse-n1", [64, 1024], [2, 2, 1], 4, false),
+    core_of("neoverse-n2", [64, 1024], [2, 2, 1], 4, false),
     core_of("neoverse-v1", [64, 1024], [4, 2, 2], 4, false),
+    core_of("neoverse-v2", [64, 1024], [4, 2, 2], 4, false),
 ];
 
 pub fn core(cpu: &Cpu) -> &'static Core {

@@ -42,16 +42,28 @@ const X86_CORES: [(&str, &str, &[&str]); 12] = [
 const X86_MORE: [&str; 8] =
     ["amx-bf16", "amx-int8", "amx-tile", "avx512bf16", "avx512fp16", "avx512vbmi", "avx512vnni", "avxvnni"];
 
-/// Cores by name. `armv8-a` is every 64-bit core.
-const ARM_CORES: [(&str, &[&str]); 8] = [
+/// Versions of the architecture, of which `armv8-a` is every 64-bit core, and cores by name.
+const ARM_CORES: [(&str, &[&str]); 20] = [
     ("armv8-a", &["neon"]),
+    ("armv8.1-a", &["lse", "neon"]),
+    ("armv8.2-a", &["lse", "neon"]),
+    ("armv8.4-a", &["dotprod", "lse", "neon"]),
+    ("armv8.6-a", &["bf16", "dotprod", "i8mm", "lse", "neon"]),
+    ("armv9-a", &["dotprod", "fp16", "lse", "neon", "sve", "sve2"]),
+    ("cortex-a35", &["neon"]),
     ("cortex-a53", &["neon"]),
     ("cortex-a55", &["dotprod", "fp16", "lse", "neon"]),
+    ("cortex-a57", &["neon"]),
     ("cortex-a72", &["neon"]),
+    ("cortex-a73", &["neon"]),
+    ("cortex-a75", &["dotprod", "fp16", "lse", "neon"]),
     ("cortex-a76", &["dotprod", "fp16", "lse", "neon"]),
+    ("cortex-a77", &["dotprod", "fp16", "lse", "neon"]),
     ("cortex-a78", &["dotprod", "fp16", "lse", "neon"]),
     ("neoverse-n1", &["dotprod", "fp16", "lse", "neon"]),
+    ("neoverse-n2", &["bf16", "dotprod", "fp16", "i8mm", "lse", "neon", "sve", "sve2"]),
     ("neoverse-v1", &["bf16", "dotprod", "fp16", "i8mm", "lse", "neon", "sve"]),
+    ("neoverse-v2", &["bf16", "dotprod", "fp16", "i8mm", "lse", "neon", "sve", "sve2"]),
 ];
 
 const ARM_MORE: [&str; 7] = ["bf16", "dotprod", "fp16", "i8mm", "lse", "sve", "sve2"];
@@ -121,8 +133,17 @@ fn base_features(arch: Arch, name: &str) -> Result<BTreeSet<&'static str>> {
         }
     };
     found.ok_or_else(|| {
+        let other = if arch == Arch::X86_64 { Arch::Aarch64 } else { Arch::X86_64 };
+        let (here, there) = if arch == Arch::X86_64 { ("x86_64", "aarch64") } else { ("aarch64", "x86_64") };
+        if cpu_names(other).contains(&name) {
+            return Error::new(format!("the CPU '{name}' is one of {there}, but the target is {here}"))
+                .help(format!("add `--target {there}`"));
+        }
         let names = cpu_names(arch).join(", ");
-        Error::new(format!("unknown CPU '{name}'")).help(format!("CPUs of this architecture are {names}, native"))
+        Error::new(format!("unknown CPU '{name}'")).help(format!(
+            "CPUs of {here} are {names}, native; others are named by what they have, as {}",
+            if arch == Arch::X86_64 { "x86-64-v3+avxvnni" } else { "armv8.2-a+dotprod" }
+        ))
     })
 }
 
@@ -179,7 +200,8 @@ mod tests {
     #[test]
     fn unknown_names_are_refused_with_the_known_ones() {
         for (arch, name, listed) in [
-            (Arch::X86_64, "armv8-a", "x86-64-v3"),
+            (Arch::X86_64, "armv8-a", "--target aarch64"),
+            (Arch::X86_64, "pentium", "x86-64-v3"),
             (Arch::Aarch64, "cortex-m4", "cortex-a53"),
             (Arch::X86_64, "x86-64+neon", "avx2"),
         ] {
