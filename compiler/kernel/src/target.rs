@@ -97,8 +97,6 @@ pub struct Facts {
     /// Whether every access must be aligned to its size.
     pub strict_alignment: bool,
     pub l1_bytes: usize,
-    /// Bytes of the first cache at whose multiples lines compete for the same places; as many have one as the cache has such parts.
-    pub l1_way_bytes: usize,
     pub l2_bytes: usize,
     /// Of the caches.
     pub line_bytes: usize,

@@ -30,7 +30,6 @@ fn facts() -> Facts {
         fma: true,
         strict_alignment: false,
         l1_bytes: 1 << 15,
-        l1_way_bytes: 1 << 12,
         l2_bytes: 1 << 20,
         ..Facts::default()
     }

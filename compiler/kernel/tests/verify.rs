@@ -103,7 +103,6 @@ fn facts_bound_what_vectors_do() {
         fma: false,
         strict_alignment: false,
         l1_bytes: 1 << 15,
-        l1_way_bytes: 1 << 12,
         l2_bytes: 1 << 20,
         ..Facts::default()
     };

@@ -2,6 +2,7 @@
 
 mod rows;
 mod sums;
+mod walk;
 
 use std::collections::BTreeMap;
 
@@ -16,6 +17,7 @@ use super::nest::{
 use crate::decisions::{Layout, Step};
 use crate::loops::linear::{Atom, KernelRanges, Linear};
 use crate::loops::{AxisId, Buffer, BufferId, Expr, ExprId, Kernel, Program, Role, Stmt};
+use walk::Walk;
 
 /// Multiply-adds in the body of a tile's innermost loop, at most.
 const MAX_BODY: usize = 112;
@@ -61,6 +63,14 @@ pub struct Tile {
     pub broadcasts: bool,
     /// What its size was chosen for; `None` where the lanes are summed.
     pub problem: Option<cost::Problem>,
+    /// Rounds at the ends of axes that have tiles of their own, the innermost axis first.
+    pub ends: Vec<Peel>,
+    /// The axes whose rounds at the ends are done one by one.
+    pub apart: Vec<AxisId>,
+    /// Columns whose rows are done before those of the next ones.
+    pub block: Option<usize>,
+    /// Factors of a step that stay in registers, in vectors.
+    pub factors: usize,
 }
 
 /// Rounds that are jammed.
@@ -167,11 +177,27 @@ impl Tiler<'_> {
         })
     }
 
-    /// Elements of the widest dimension that an operand walks over in a round of an axis.
-    fn step(&self, axis: AxisId) -> usize {
-        let index = self.operands.iter().flat_map(|access| &access.index);
-        let steps = index.map(|&index| Linear::of(&self.kernel.exprs, index).coefficient(Atom::Axis(axis)).unsigned_abs());
-        steps.max().unwrap_or(1) as usize
+    /// How windows slide along an axis: what some index adds to it.
+    fn window(&self, axis: AxisId) -> cost::Window {
+        let pads = self.padded.iter().find(|peel| peel.axis == axis).map_or([0, 0], |peel| [peel.first, peel.last]);
+        let mut found = cost::Window { pads, ..cost::Window::NONE };
+        for &index in self.operands.iter().flat_map(|access| &access.index) {
+            let form = Linear::of(&self.kernel.exprs, index);
+            let along = |axis: AxisId| form.coefficient(Atom::Axis(axis)).unsigned_abs() as usize;
+            let taps = self.reduction.axes.iter().filter(|&&axis| along(axis) > 0);
+            if along(axis) > 0 {
+                found.step = found.step.max(along(axis));
+                found.taps = found.taps.max(taps.clone().map(|&axis| self.extent(axis)).product());
+                found.span = found.span.max(1 + taps.map(|&axis| along(axis) * (self.extent(axis) - 1)).sum::<usize>());
+            }
+        }
+        found
+    }
+
+    /// Whether neighbours along an axis slide over the same elements.
+    fn overlaps(&self, axis: AxisId) -> bool {
+        let window = self.window(axis);
+        window.span > window.step && self.extent(axis) > 1
     }
 
     /// Rows reuse what varies along the lanes only.
@@ -181,17 +207,20 @@ impl Tiler<'_> {
 
     fn spatial(&self, vector: AxisId, lane_counts: &[usize], bits: usize) -> Tile {
         let others: Vec<AxisId> = self.nest.spatial.iter().rev().copied().filter(|&axis| axis != vector).collect();
-        let inner = others.iter().position(|&axis| self.reuses(axis));
-        let outer = inner.and_then(|at| others.get(at + 1).copied()).filter(|&axis| self.reuses(axis));
+        let broadcasts = self.operands.iter().any(|access| self.stride(access, vector) == Stride::Zero);
+        let jams = |axis: AxisId| self.reuses(axis) || !broadcasts && self.overlaps(axis);
+        let inner = others.iter().position(|&axis| jams(axis));
+        let outer = inner.and_then(|at| others.get(at + 1).copied()).filter(|&axis| jams(axis));
         let inner = inner.map(|at| others[at]);
         let merged = outer.zip(inner).filter(|&(outer, inner)| self.may_merge(outer, inner));
-        let extent = |axis: Option<AxisId>| axis.map_or(1, |axis| self.between(axis));
+        // Windows at the ends have tiles like the others.
+        let rounds = |axis| if broadcasts { self.between(axis) } else { self.extent(axis) };
+        let extent = |axis: Option<AxisId>| axis.map_or(1, rounds);
         let rows = if merged.is_some() { [extent(outer) * extent(inner), 1] } else { [extent(inner), extent(outer)] };
         // A long epilogue is repeated for every accumulator.
         let registers = self.facts.vector_registers as usize;
         let long = expression_count(self.kernel, self.reduction.stores.iter().copied()) > LONG;
         let panel = |access| panel_of(self.program, self.kernel, self.layouts, access, vector);
-        let broadcasts = self.operands.iter().any(|access| self.stride(access, vector) == Stride::Zero);
         let problem = cost::Problem {
             columns: self.extent(vector),
             panel: self.operands.iter().find_map(panel),
@@ -201,14 +230,26 @@ impl Tiler<'_> {
             rows,
             depth: self.reduction.axes.iter().map(|&axis| self.extent(axis)).product(),
             broadcasts,
-            ends: [inner, outer].map(|axis| axis.map_or(0, |axis| self.extent(axis) - self.between(axis))),
-            steps: [inner, outer].map(|axis| axis.map_or(1, |axis| self.step(axis))),
+            ends: [inner, outer].map(|axis| axis.map_or(0, |axis| self.extent(axis) - rounds(axis))),
+            windows: [inner, outer].map(|axis| axis.map_or(cost::Window::NONE, |axis| self.window(axis))),
+            weighted: self.operands.len() > 1,
+            map: self.map(vector, lane_counts[0], [inner, outer]),
             most: if long { registers / 2 } else { registers },
             sums: self.sums(broadcasts),
             row_bytes: inner.map_or(0, |axis| self.row_bytes(axis, vector, bits)),
             has_panels: self.operands.iter().any(|access| is_constant(self.program, access.buffer)),
         };
         let size = problem.best(self.facts);
+        let mut ends = self.padded.clone();
+        let mut apart = Vec::new();
+        let cuts = (!broadcasts).then(|| problem.cuts(size, self.facts));
+        for (cut, axis) in cuts.into_iter().flatten().zip([inner, outer]) {
+            if let Some(end) = ends.iter_mut().find(|end| Some(end.axis) == axis) {
+                [end.first, end.last] = cut.ends;
+                apart.extend(axis.filter(|_| !cut.together));
+            }
+        }
+        ends.retain(|end| end.first + end.last > 0);
         let rows = match (merged, inner) {
             (Some((outer, inner)), _) => vec![Rows { axis: outer, merged: Some(inner), count: size.rows[0] }],
             (None, Some(inner)) => {
@@ -226,25 +267,26 @@ impl Tiler<'_> {
             panel,
             rows,
             broadcasts,
+            ends,
+            apart,
+            block: problem.block(size, self.facts),
+            factors: problem.factors(problem.vectors(size.columns)),
             problem: Some(problem),
         }
     }
 
-    /// Bytes between neighbouring rows of what is the same in all lanes.
-    fn row_bytes(&self, rows: AxisId, vector: AxisId, bits: usize) -> usize {
-        let broadcast = self.operands.iter().find(|access| self.stride(access, vector) == Stride::Zero);
-        let distance = broadcast.and_then(|access| self.distance(access, rows));
-        distance.map_or(0, |distance| distance.unsigned_abs() as usize * bits / 8)
-    }
-
-    /// In how many sums the accumulators of a tile may be kept: more than one where a loop is left over the innermost steps, and, where
-    /// there are loops around that, has no rest.
-    fn sums(&self, broadcasts: bool) -> Vec<usize> {
-        let order = reduce_order(self.kernel, self.reduction, broadcasts);
-        let innermost = self.extent(sums::innermost(&order, |axis| self.extent(axis)));
-        let alone = order.iter().all(|&axis| matches!(self.extent(axis), 1) || self.extent(axis) == innermost);
-        let may = broadcasts && innermost >= sums::FEW_ROUNDS && (alone || innermost.is_multiple_of(8));
-        if may { vec![1, 2, 4] } else { vec![1] }
+    /// What windows slide over along two axes of rows.
+    fn map(&self, vector: AxisId, lanes: usize, rows: [Option<AxisId>; 2]) -> Option<cost::Map> {
+        let Tiler { program, kernel, layouts, ref operands, ref results, .. } = *self;
+        let walk = Walk { program, kernel, layouts, operands, results, vector };
+        let map = self.operands.iter().max_by_key(|access| self.program.buffers[access.buffer].ty.size_bytes())?;
+        let bytes = |axis: AxisId| {
+            let distance = self.distance(map, axis)?.unsigned_abs() as usize / self.window(axis).step;
+            Some(distance * self.program.buffers[map.buffer].ty.dtype.size_bytes())
+        };
+        let [inner, outer] = rows.map(|axis| axis.map_or(Some(0), bytes));
+        let columns_first = walk.streams(lanes, self.facts);
+        Some(cost::Map { distances: [inner?, outer?], columns_first, is_far: walk.bytes(true) > self.facts.l2_bytes })
     }
 
     /// Whether two axes, one just inside of the other, can be walked as one: the end of a round of the inner one is where the next
@@ -278,6 +320,10 @@ impl Tiler<'_> {
             rows: columns.into_iter().chain(rows).collect(),
             broadcasts: true,
             problem: None,
+            ends: Vec::new(),
+            apart: Vec::new(),
+            block: None,
+            factors: 0,
         }
     }
 }
@@ -548,6 +594,22 @@ impl Chooser<'_> {
         }
     }
 
+    /// Rounds at the ends are done together or one by one, so that each knows what lies outside.
+    fn ends(&mut self, tile: &Tile) {
+        for end in &tile.ends {
+            let is_tile = !tile.broadcasts && tile.rows.iter().any(|rows| rows.axis == end.axis);
+            for (suffix, rounds) in [("b", end.first), ("e", end.last)] {
+                let name = format!("{}.{suffix}", self.name(end.axis));
+                match rounds {
+                    0 | 1 => {}
+                    2 | 3 if tile.apart.contains(&end.axis) => self.steps.push(Step::Peel { axis: name, first: 1, last: 1 }),
+                    _ if is_tile || rounds <= MAX_END => self.unroll(name),
+                    _ => {}
+                }
+            }
+        }
+    }
+
     /// What is left of an axis, with its extent.
     fn between(&self, padded: &[Peel], axis: AxisId) -> (String, usize) {
         let peel = padded.iter().find(|peel| peel.axis == axis);
@@ -572,18 +634,13 @@ impl Chooser<'_> {
         }
         match tile.vector {
             Vector::Spatial(vector) => {
-                self.place_columns(nest, reduction, (vector, tile.columns), outermost);
-                let operands = accesses(&self.kernel.exprs, reduction.updates);
-                let padded = padded_rounds(&self.program.buffers, self.kernel, nest, &operands).unwrap_or_default();
-                self.peel(&padded);
-                // At the ends rounds are done together, so that each knows what lies outside.
-                let ends = padded.iter().flat_map(|peel| [(peel, "b", peel.first), (peel, "e", peel.last)]);
-                for (peel, end, _) in ends.filter(|&(_, _, rounds)| (2..=MAX_END).contains(&rounds)) {
-                    self.unroll(format!("{}.{end}", self.name(peel.axis)));
-                }
+                let walked = self.place_columns(nest, reduction, vector, tile, outermost);
+                self.peel(&tile.ends);
+                self.ends(tile);
                 let evenly = tile.problem.as_ref().is_some_and(|problem| !problem.is_windows());
-                let rows: Vec<Parts> = tile.rows.iter().map(|rows| self.jam(rows, &padded, evenly)).collect();
-                let (name, extent) = self.between(&padded, vector);
+                let rows: Vec<Parts> = tile.rows.iter().map(|rows| self.jam(rows, &tile.ends, evenly)).collect();
+                let (name, extent) = self.between(&tile.ends, vector);
+                let (name, extent) = tile.block.filter(|_| walked != name).map_or((name, extent), |block| (walked, block));
                 let mut columns = Parts::new();
                 match tile.panel {
                     None => self.columns(&name, extent, tile, &mut columns),
@@ -651,41 +708,41 @@ impl Chooser<'_> {
     }
 
     /// Puts the axis in lanes outermost, so that each panel of weights comes once from memory and then from the cache for every tile.
-    /// Where it is the rows that are too large for the cache, and all panels fit, innermost: then each row comes once.
-    fn place_columns(&mut self, nest: &Nest, reduction: &Reduction, (vector, columns): (AxisId, usize), outermost: bool) {
+    /// Where it is the rows that are too large for the cache, and all panels fit, innermost: then each row comes once. A block of columns
+    /// is done inside of a row; returns the axis of its columns.
+    fn place_columns(&mut self, nest: &Nest, reduction: &Reduction, vector: AxisId, tile: &Tile, outermost: bool) -> String {
+        let name = self.name(vector);
         if !outermost {
-            return;
+            return name;
         }
         let operands = accesses(&self.kernel.exprs, reduction.updates);
-        let bytes = |along: bool| -> usize {
-            let moves = |access: &&Access| {
-                let walk = stride(self.program, self.layouts, self.kernel, access, vector);
-                (walk != Stride::Zero) == along
-            };
-            operands.iter().filter(moves).map(|access| self.program.buffers[access.buffer].ty.size_bytes()).sum()
+        let results = accesses(&self.kernel.exprs, reduction.stores.iter().copied());
+        let walk = Walk {
+            program: self.program,
+            kernel: self.kernel,
+            layouts: self.layouts,
+            operands: &operands,
+            results: &results,
+            vector,
         };
-        // All operands of windows go along: without weights there is nothing that should stay. A pass over a map that fits no cache should
-        // use whole lines, or best all of them.
-        let constant = operands.iter().any(|access| is_constant(self.program, access.buffer));
-        let column_bytes = columns * operands.iter().map(|access| self.element_bytes(access)).max().unwrap_or(1);
-        let fits = if column_bytes < self.facts.line_bytes { self.facts.l2_bytes } else { 4 * self.facts.l2_bytes };
-        let streams = bytes(false) == 0 && (!constant || bytes(true) > fits);
-        let rows_come_once = streams || bytes(false) > self.facts.l2_bytes && bytes(true) <= self.facts.l2_bytes / 2;
-        let last = nest.spatial.iter().rev().copied().find(|&axis| axis != vector);
-        match last {
-            Some(_) if rows_come_once && nest.spatial.last() == Some(&vector) => {}
-            Some(last) if rows_come_once => {
-                self.move_inside(&self.name(vector), &self.name(last));
+        let streams = walk.streams(tile.columns, self.facts);
+        let rows_come_once = streams || walk.bytes(false) > self.facts.l2_bytes && walk.bytes(true) <= self.facts.l2_bytes / 2;
+        let others: Vec<AxisId> = nest.spatial.iter().rev().copied().filter(|&axis| axis != vector).collect();
+        if let (true, Some(&last)) = (rows_come_once, others.first()) {
+            if nest.spatial.last() != Some(&vector) {
+                self.move_inside(&name, &self.name(last));
             }
-            _ if nest.spatial.first() != Some(&vector) => {
-                self.steps.push(Step::Move { axis: self.name(vector), inside: None });
-            }
-            _ => {}
+            return name;
         }
-    }
-
-    fn element_bytes(&self, access: &Access) -> usize {
-        self.program.buffers[access.buffer].ty.dtype.size_bytes()
+        if nest.spatial.first() != Some(&vector) {
+            self.steps.push(Step::Move { axis: name.clone(), inside: None });
+        }
+        let row = tile.rows.first().and_then(|rows| others.iter().position(|&axis| axis == rows.axis));
+        let around = row.and_then(|at| others.get(at + 1)).filter(|&&axis| self.extent(axis) > 1);
+        let (Some(block), Some(&around)) = (tile.block, around) else { return name };
+        self.split(&name, block);
+        self.move_inside(&format!("{name}.i"), &self.name(around));
+        format!("{name}.i")
     }
 
     /// Splits an axis into groups of rounds that are done together, as even as can be or full ones and a rest.
@@ -695,6 +752,9 @@ impl Chooser<'_> {
             self.steps.push(Step::Merge { outer: name.clone(), inner: self.name(inner) });
             name = format!("{name}.{}", self.name(inner));
             extent *= self.extent(inner);
+        }
+        if extent == 0 {
+            return Parts::new();
         }
         let [(size, count), (rest, rests)] = cost::parts(extent, rows.count, evenly);
         let mut parts = Parts::new();

@@ -72,8 +72,6 @@ pub fn facts(cpu: &Cpu) -> Facts {
         fma: true,
         strict_alignment: cpu.strict_alignment,
         l1_bytes: core.l1_bytes,
-        // All of these cores have four ways.
-        l1_way_bytes: core.l1_bytes / 4,
         l2_bytes: core.l2_bytes,
         line_bytes: 64,
         ahead_bytes: 0,

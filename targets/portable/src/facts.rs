@@ -43,7 +43,6 @@ pub(crate) fn facts(cpu: &Cpu) -> Facts {
         fma: has_fma(cpu),
         strict_alignment: cpu.strict_alignment,
         l1_bytes: 32 << 10,
-        l1_way_bytes: 4 << 10,
         l2_bytes: 1 << 20,
         line_bytes: 64,
         ahead_bytes: 0,

@@ -77,8 +77,6 @@ pub fn facts(cpu: &Cpu) -> Facts {
         fma: true,
         strict_alignment: false,
         l1_bytes: core.l1 << 10,
-        // A page: lines are looked up while addresses are translated.
-        l1_way_bytes: 4 << 10,
         l2_bytes: core.l2 << 10,
         line_bytes: 64,
         ahead_bytes: 4096,

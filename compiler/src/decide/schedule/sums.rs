@@ -2,7 +2,8 @@
 
 use mcc_support::Shape;
 
-use super::{Chooser, MAX_BODY, Tile};
+use super::{Chooser, MAX_BODY, Stride, Tile, Tiler, reduce_order};
+use crate::decide::cost::Problem;
 use crate::decisions::Step;
 use crate::loops::AxisId;
 
@@ -28,21 +29,43 @@ pub fn innermost(order: &[AxisId], extent: impl Fn(AxisId) -> usize) -> AxisId {
     order.iter().rev().copied().find(|&axis| extent(axis) > 1).unwrap_or(last)
 }
 
+impl Tiler<'_> {
+    /// Bytes between neighbouring rows of what is the same in all lanes.
+    pub(super) fn row_bytes(&self, rows: AxisId, vector: AxisId, bits: usize) -> usize {
+        let broadcast = self.operands.iter().find(|access| self.stride(access, vector) == Stride::Zero);
+        let distance = broadcast.and_then(|access| self.distance(access, rows));
+        distance.map_or(0, |distance| distance.unsigned_abs() as usize * bits / 8)
+    }
+
+    /// In how many sums the accumulators of a tile may be kept: more than one where a loop is left over the innermost steps, and, where
+    /// there are loops around that, has no rest.
+    pub(super) fn sums(&self, broadcasts: bool) -> Vec<usize> {
+        let order = reduce_order(self.kernel, self.reduction, broadcasts);
+        let innermost = self.extent(innermost(&order, |axis| self.extent(axis)));
+        let alone = order.iter().all(|&axis| matches!(self.extent(axis), 1) || self.extent(axis) == innermost);
+        let may = broadcasts && innermost >= FEW_ROUNDS && (alone || innermost.is_multiple_of(8));
+        if may { vec![1, 2, 4] } else { vec![1] }
+    }
+}
+
 impl Chooser<'_> {
     /// Unrolls the steps of a tile's reduction, the innermost first, while the body stays short. `rows` and `columns` are the parts that
     /// tiles have of each axis.
     pub(super) fn unroll_steps(&mut self, order: &[AxisId], tile: &Tile, rows: &[Parts], columns: &Parts) {
         let innermost = innermost(order, |axis| self.extent(axis));
-        let sums = self.loops_over(innermost, tile, rows, columns);
         let count: usize = tile.rows.iter().map(|rows| rows.count).product();
         let accumulators = count * tile.columns.div_ceil(tile.lane_counts[0]);
+        let sums = match &tile.problem {
+            Some(problem) if problem.sums.len() > 1 => self.loops_over(innermost, problem, rows, columns),
+            _ => vec![Sum { axis: self.name(innermost), accumulators, sums: 1 }],
+        };
         let mut body = accumulators;
         for &axis in order.iter().rev() {
             let (name, extent) = (self.name(axis), self.extent(axis));
             // Without a loop left, the factors of windows stay in registers from tile to tile, where there are enough of them.
             let steps = body / accumulators * extent;
             let all = steps == order.iter().map(|&axis| self.extent(axis)).product::<usize>();
-            let crowded = !tile.broadcasts && all && accumulators + steps > self.facts.vector_registers as usize;
+            let crowded = !tile.broadcasts && all && accumulators + steps * tile.factors >= self.facts.vector_registers as usize;
             let fits = body * extent <= MAX_BODY && !crowded;
             if axis == innermost {
                 for sum in &sums {
@@ -66,7 +89,7 @@ impl Chooser<'_> {
 
     /// The loops over the steps of an axis, the first that of full tiles: rests have one of their own where they are kept in another number
     /// of sums.
-    fn loops_over(&mut self, axis: AxisId, tile: &Tile, rows: &[Parts], columns: &Parts) -> Vec<Sum> {
+    fn loops_over(&mut self, axis: AxisId, problem: &Problem, rows: &[Parts], columns: &Parts) -> Vec<Sum> {
         let name = self.name(axis);
         let mut found: Vec<Sum> = Vec::new();
         let counts: Shape = rows.iter().chain([columns]).map(Vec::len).collect();
@@ -78,7 +101,7 @@ impl Chooser<'_> {
         for (inside, sizes) in combinations {
             let (&vectors, rows) = sizes.split_last().expect("the columns");
             let size = |at: usize| rows.get(at).copied().unwrap_or(1);
-            let sums = tile.problem.as_ref().map_or(1, |problem| problem.sums([size(0), size(1)], vectors, self.facts));
+            let sums = problem.sums([size(0), size(1)], vectors, self.facts);
             let accumulators = sizes.iter().product();
             match found.len() {
                 0 => found.push(Sum { axis: name.clone(), accumulators, sums }),
