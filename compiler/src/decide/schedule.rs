@@ -157,7 +157,7 @@ impl Tiler<'_> {
 
     fn tile(&self, bits: usize, lane_counts: &[usize]) -> Option<Tile> {
         let lanes = lane_counts[0];
-        let long = |axis: AxisId| self.extent(axis) >= lanes;
+        let long = |axis: AxisId| self.extent(axis) >= fewest(self.facts, lanes);
         // Along an axis where operands are neighbours or the same, all lanes come with one instruction.
         let whole = |axis| self.operands.iter().all(|access| self.stride(access, axis) != Stride::Other);
         let stored =
@@ -165,7 +165,8 @@ impl Tiler<'_> {
         let spatial = spatial_in_lanes(self.kernel, self.nest, bits);
         let first =
             |fits: &dyn Fn(AxisId) -> bool| spatial.iter().copied().find(|&axis| long(axis) && fits(axis)).map(Vector::Spatial);
-        let reduced = || self.reduction.axes.iter().copied().find(|&axis| !self.operands.is_empty() && long(axis) && whole(axis));
+        let sums = |&axis: &AxisId| !self.operands.is_empty() && self.extent(axis) >= lanes && whole(axis);
+        let reduced = || self.reduction.axes.iter().copied().find(sums);
         // Lanes that are stored apart cost less than lanes that are summed.
         let vector = first(&|axis| whole(axis) && stored(axis))
             .or_else(|| first(&|axis| whole(axis)))
@@ -438,6 +439,11 @@ fn longest_chain(kernel: &Kernel, stmts: &[Stmt]) -> usize {
     longest
 }
 
+/// Rounds for which a vector of so many lanes is worth it: all of them or, where it may be used in part, more than the half.
+fn fewest(facts: &Facts, lanes: usize) -> usize {
+    if facts.has_parts() { lanes / 2 + 1 } else { lanes }
+}
+
 /// Size of tiles that cover `extent` with as few of at most `limit` as can be, as evenly as can be.
 fn even(extent: usize, limit: usize) -> usize {
     extent.div_ceil(extent.div_ceil(limit.max(1)).max(1)).max(1)
@@ -548,7 +554,7 @@ impl Chooser<'_> {
             .spatial
             .iter()
             .rev()
-            .filter(|&&axis| self.extent(axis) >= narrowest && self.may_run_together(nest, axis))
+            .filter(|&&axis| self.extent(axis) >= fewest(self.facts, narrowest) && self.may_run_together(nest, axis))
             .min_by_key(|&&axis| cost(axis))
         else {
             return;
@@ -561,10 +567,7 @@ impl Chooser<'_> {
         let padded = padded.unwrap_or_default();
         self.peel(&padded);
         let (name, extent) = self.between(&padded, vector);
-        if extent < narrowest {
-            return;
-        }
-        let lanes = *lane_counts.iter().find(|&&lanes| lanes <= extent).expect("the narrowest fits");
+        let Some(&lanes) = lane_counts.iter().find(|&&lanes| extent >= fewest(self.facts, lanes)) else { return };
         let (count, chain) = (expression_count(self.kernel, nest.body.iter()), longest_chain(self.kernel, nest.body));
         let vectors = match chain {
             _ if self.together > 1 && chain >= WAITING => 1,
@@ -579,7 +582,7 @@ impl Chooser<'_> {
             _ if count > LONG => 1,
             _ => 2,
         };
-        let block = (lanes * vectors).min(extent / lanes * lanes);
+        let block = (lanes * vectors).min((extent / lanes).max(1) * lanes).min(extent);
         self.split(&name, block);
         self.vectors(&format!("{name}.i"), block, &lane_counts);
         if extent % block > 0 {
