@@ -223,10 +223,10 @@ impl Codegen<'_> {
     fn stmts(&mut self, stmts: &[Stmt]) {
         let mut left = stmts;
         while let Some(stmt) = left.first() {
-            let sums = self.sums_in_lanes(left);
+            let sums = self.sums_in_parts(left);
             left = &left[sums.len().max(1)..];
             match stmt {
-                Stmt::Loop { .. } if !sums.is_empty() => self.sum_in_lanes(&sums),
+                Stmt::Loop { .. } if !sums.is_empty() => self.sum_in_parts(&sums),
                 Stmt::Loop { axis, body } => self.stmt_loop(*axis, body),
                 Stmt::Set { var, value } => {
                     let order = self.jam_order(*value);
@@ -258,10 +258,10 @@ impl Codegen<'_> {
 
     /// The jammed axes in the order in which instances of a sum of products need the fewest registers: a factor that is broadcast is
     /// used for all vectors before the next one is; where a multiply-add takes it out of a vector that has several, it is the vectors
-    /// that come one after the other.
+    /// that come one after the other. Single elements are kept of the factor that has fewer.
     fn jam_order(&mut self, value: ExprId) -> Vec<AxisId> {
         let mut axes = self.jam.clone();
-        if self.vector.is_none() || axes.len() < 2 {
+        if axes.len() < 2 {
             return axes;
         }
         let mut factors = Vec::new();
@@ -271,9 +271,21 @@ impl Codegen<'_> {
             }
         }
         let broadcast: Vec<ExprId> = factors.iter().copied().filter(|&factor| !self.varying(factor)).collect();
-        if let ([_, _], [broadcast]) = (&factors[..], &broadcast[..]) {
-            let deps = self.deps(*broadcast);
-            axes.sort_by_key(|axis| deps.axes.contains(axis) == self.facts.lane_operand);
+        match (&factors[..], &broadcast[..]) {
+            ([_, _], [broadcast]) => {
+                let deps = self.deps(*broadcast);
+                axes.sort_by_key(|axis| deps.axes.contains(axis) == self.facts.lane_operand);
+            }
+            (&[x, y], [_, _]) => {
+                let [x, y] = [x, y].map(|factor| self.deps(factor));
+                let count = |deps: &Deps| -> usize {
+                    let rounds = |&axis: &AxisId| if deps.axes.contains(&axis) { self.kernel.axes[axis].extent } else { 1 };
+                    axes.iter().map(rounds).product()
+                };
+                let more = if count(&x) > count(&y) { x } else { y };
+                axes.sort_by_key(|axis| !more.axes.contains(axis));
+            }
+            _ => {}
         }
         axes
     }
@@ -295,13 +307,13 @@ impl Codegen<'_> {
                 let end = self.limit(axis).map_or(Operand::Const(extent as i64), Operand::Reg);
                 self.serial_loop(axis, body, Operand::Const(0), end);
             }
-            AxisMode::Unroll if kind == AxisKind::Spatial || self.apart.contains(&axis) => {
+            AxisMode::Unroll | AxisMode::Apart if kind == AxisKind::Spatial || self.apart.contains(&axis) => {
                 self.jam.push(axis);
                 self.stmts(body);
                 self.jam.pop();
             }
             AxisMode::Unroll if self.slide(axis, body) => {}
-            AxisMode::Unroll => {
+            AxisMode::Unroll | AxisMode::Apart => {
                 for round in 0..extent {
                     self.bindings[axis] = Binding::Fixed(round as i64);
                     self.stmts(body);

@@ -16,13 +16,14 @@ pub(super) struct Accumulator {
     update: ExprId,
 }
 
-/// A loop in which accumulators have a part in each lane.
+/// A loop in which accumulators are in parts.
 pub(super) struct Sums<'s> {
     outer: AxisId,
     body: &'s [Stmt],
     accumulators: Vec<Accumulator>,
-    lanes: Lanes,
-    /// Unrolled axes that reduce, each of whose rounds has parts of its own.
+    /// The lanes each of which has a part of its own.
+    lanes: Option<Lanes>,
+    /// Axes each of whose rounds has parts of its own.
     apart: Vec<AxisId>,
 }
 
@@ -42,17 +43,20 @@ impl Codegen<'_> {
         Some(self.b.fma(x, y, acc))
     }
 
-    /// The loops at the start of statements that sum up in lanes, one after the other, the same accumulators: the later ones are rests.
-    pub(super) fn sums_in_lanes<'s>(&self, stmts: &'s [Stmt]) -> Vec<Sums<'s>> {
+    /// The loops at the start of statements that sum up in parts, one after the other, the same accumulators: the later ones are rests.
+    pub(super) fn sums_in_parts<'s>(&self, stmts: &'s [Stmt]) -> Vec<Sums<'s>> {
         let mut found: Vec<Sums> = Vec::new();
         for stmt in stmts {
             let Some(sums) = self.split_accumulators(stmt) else { break };
             let joins = |first: &Sums| {
                 let vars = |sums: &Sums| sums.accumulators.iter().map(|accumulator| accumulator.var).collect::<Vec<_>>();
-                let same = vars(first) == vars(&sums) && first.lanes.bits == sums.lanes.bits;
-                let lane = super::lane_of_bits(sums.lanes.bits);
-                let fits = sums.lanes.used < first.lanes.count && self.facts.supports(OpKind::First, lane, first.lanes.count);
-                same && (sums.lanes.used == first.lanes.count || fits)
+                let joins = |first: Lanes, lanes: Lanes| {
+                    let lane = super::lane_of_bits(lanes.bits);
+                    let fits = lanes.used < first.count && self.facts.supports(OpKind::First, lane, first.count);
+                    first.bits == lanes.bits && (lanes.used == first.count || fits)
+                };
+                let both = first.lanes.zip(sums.lanes).is_some_and(|(first, lanes)| joins(first, lanes));
+                vars(first) == vars(&sums) && (both || first.lanes.is_none() && sums.lanes.is_none())
             };
             if !found.first().is_none_or(joins) {
                 break;
@@ -62,31 +66,31 @@ impl Codegen<'_> {
         found
     }
 
-    /// The accumulators of the vector axis that reduces inside this loop, if there is one that does all the updates in the loop, and
-    /// its lane count.
+    /// The accumulators that are in parts in this loop, if all its updates are done by one axis in lanes that reduces, or by rounds apart.
     fn split_accumulators<'s>(&self, stmt: &'s Stmt) -> Option<Sums<'s>> {
         fn find<'s>(codegen: &Codegen, axis: AxisId, body: &'s [Stmt], path: &mut Vec<AxisId>) -> Option<&'s [Stmt]> {
-            let described = &codegen.kernel.axes[axis];
             path.push(axis);
-            if described.kind == AxisKind::Reduce && described.mode == AxisMode::Vector && described.extent > 0 {
+            if codegen.in_lanes(axis) {
                 return Some(body);
             }
-            let found = body.iter().find_map(|stmt| match stmt {
+            let inside = body.iter().find_map(|stmt| match stmt {
                 Stmt::Loop { axis, body } => find(codegen, *axis, body, path),
                 _ => None,
             });
+            let innermost = !body.iter().any(|stmt| matches!(stmt, Stmt::Loop { .. }));
+            let ends = innermost && path.iter().any(|&axis| codegen.is_apart(axis));
+            let found = inside.or_else(|| ends.then_some(body));
             if found.is_none() {
                 path.pop();
             }
             found
         }
         let Stmt::Loop { axis: outer, body: all } = stmt else { return None };
-        if self.kernel.axes[*outer].kind != AxisKind::Reduce || self.partial.is_some() {
+        if self.kernel.axes[*outer].kind != AxisKind::Reduce || self.partial.is_some() || !self.apart.is_empty() {
             return None;
         }
         let mut path = Vec::new();
         let body = find(self, *outer, all, &mut path)?;
-        let axis = path.pop().expect("the axis in lanes");
         if count_sets(all) != count_sets(body) {
             return None;
         }
@@ -105,25 +109,34 @@ impl Codegen<'_> {
             Accumulator { var, update: first.expect("a variable that is set") }
         };
         let bits = lane_bits(self.program, &self.kernel, body);
-        let used = self.kernel.axes[axis].extent;
-        let count = self.facts.lanes_for(super::lane_of_bits(bits), used).expect("a lane count");
-        let lanes = Lanes { axis, count, used: used as u8, bits };
+        let lanes = path.last().copied().filter(|&axis| self.in_lanes(axis)).map(|axis| {
+            let used = self.kernel.axes[axis].extent;
+            let count = self.facts.lanes_for(super::lane_of_bits(bits), used).expect("a lane count");
+            Lanes { axis, count, used: used as u8, bits }
+        });
         let accumulators: Vec<Accumulator> = vars_set(body).into_iter().map(update).collect();
-        let is_apart = |axis: &AxisId| {
-            let found = &self.kernel.axes[*axis];
-            found.kind == AxisKind::Reduce && found.mode == AxisMode::Unroll && found.extent > 0
-        };
         // Where rounds of the accumulators are those of the jammed axes.
         let plain = accumulators.iter().all(|accumulator| self.vars[accumulator.var].axes == self.jam);
-        let apart = path.into_iter().filter(|axis| plain && is_apart(axis)).collect();
-        Some(Sums { outer: *outer, body: all, accumulators, lanes, apart })
+        let apart: Vec<AxisId> = path.into_iter().filter(|&axis| plain && self.is_apart(axis)).collect();
+        (lanes.is_some() || !apart.is_empty()).then_some(Sums { outer: *outer, body: all, accumulators, lanes, apart })
     }
 
-    /// Runs loops with accumulators that have a part in each lane, for each round of unrolled loops: these do not wait for each other.
-    pub(super) fn sum_in_lanes(&mut self, loops: &[Sums]) {
+    /// Whether each lane of an axis has a part of its own.
+    fn in_lanes(&self, axis: AxisId) -> bool {
+        let axis = &self.kernel.axes[axis];
+        axis.kind == AxisKind::Reduce && axis.mode == AxisMode::Vector && axis.extent > 0
+    }
+
+    fn is_apart(&self, axis: AxisId) -> bool {
+        let axis = &self.kernel.axes[axis];
+        axis.mode == AxisMode::Apart && axis.extent > 0
+    }
+
+    /// Runs loops with accumulators that have parts in lanes and for each round of unrolled loops: these do not wait for each other.
+    pub(super) fn sum_in_parts(&mut self, loops: &[Sums]) {
         let Sums { accumulators, lanes, .. } = &loops[0];
-        let lanes = Lanes { used: lanes.count, ..*lanes };
-        // For each accumulator its registers, with the rounds that they are of, and all lanes of each.
+        let lanes = lanes.map(|lanes| Lanes { used: lanes.count, ..lanes });
+        // For each accumulator its registers, with the rounds that they are of, and what each goes on with: all lanes, where these are parts.
         let mut sums = Vec::new();
         for accumulator in accumulators {
             let mut rounds: Vec<Vec<i64>> = self.vars[accumulator.var].regs.keys().cloned().collect();
@@ -131,9 +144,13 @@ impl Codegen<'_> {
             let identity = self.identity(accumulator);
             let of: Vec<_> = rounds.into_iter().map(|rounds| (accumulator.var, rounds)).collect();
             let regs = self.registers(&of);
-            let ty = self.b.ty(regs[0]).with_lanes(lanes.count);
-            let mut start = |_| self.b.inst(ty, Op::Const(identity), &[]);
-            let whole: Vec<VReg> = of.iter().map(&mut start).collect();
+            let whole: Vec<VReg> = match lanes {
+                Some(lanes) => {
+                    let ty = self.b.ty(regs[0]).with_lanes(lanes.count);
+                    of.iter().map(|_| self.b.inst(ty, Op::Const(identity), &[])).collect()
+                }
+                None => regs.clone(),
+            };
             sums.push((of, regs, whole, identity));
         }
         for Sums { outer, body, apart, .. } in loops {
@@ -153,11 +170,11 @@ impl Codegen<'_> {
                 let state = &mut self.vars[accumulator.var];
                 state.regs.clear();
                 state.axes.extend(apart);
-                state.varying = true;
+                state.varying |= lanes.is_some();
                 self.set_registers(&rounds_of, &parts);
                 parts_of.push(rounds_of);
             }
-            self.partial = Some(lanes.count);
+            self.partial = lanes.map(|lanes| lanes.count);
             self.apart.clone_from(apart);
             self.stmt_loop(*outer, body);
             self.partial = None;
@@ -171,11 +188,12 @@ impl Codegen<'_> {
                 *whole = parts.chunks(each).map(|parts| self.together(accumulator, parts, lanes)).collect();
             }
         }
-        for (accumulator, (of, regs, whole, _)) in accumulators.iter().zip(sums) {
-            self.vars[accumulator.var].varying = false;
-            let combined: Vec<VReg> =
-                regs.iter().zip(whole).map(|(&reg, lanes_of)| self.combine(accumulator, reg, lanes_of, lanes)).collect();
-            self.set_registers(&of, &combined);
+        for (accumulator, (of, regs, mut whole, _)) in accumulators.iter().zip(sums) {
+            if let Some(lanes) = lanes {
+                self.vars[accumulator.var].varying = false;
+                whole = regs.iter().zip(whole).map(|(&reg, parts)| self.combine(accumulator, reg, parts, lanes)).collect();
+            }
+            self.set_registers(&of, &whole);
         }
     }
 
@@ -227,15 +245,16 @@ impl Codegen<'_> {
     }
 
     /// The update applied to the parts of all rounds.
-    fn together(&mut self, accumulator: &Accumulator, parts: &[VReg], lanes: Lanes) -> VReg {
+    fn together(&mut self, accumulator: &Accumulator, parts: &[VReg], lanes: Option<Lanes>) -> VReg {
         let mut parts = parts.to_vec();
-        self.vector = Some(lanes);
+        let around = self.vector;
+        self.vector = lanes.or(around);
         while parts.len() > 1 {
             let term = self.term(accumulator);
             let pairs = parts.chunks(2);
             parts = pairs.map(|pair| if let [a, b] = *pair { self.updated(accumulator, term, a, b) } else { pair[0] }).collect();
         }
-        self.vector = None;
+        self.vector = around;
         parts[0]
     }
 

@@ -3,7 +3,8 @@
 //! A tile is `rows × columns` accumulators of a reduction: `columns` neighbours along the axis in lanes, in vectors, and `rows` rounds
 //! of other axes. In each step of the reduction it loads a vector for each vector of columns and one factor for each row, and
 //! multiplies and adds for each accumulator. What bounds a step is the busiest of the units for multiply-adds, those for loads, and
-//! the time that a multiply-add needs before the next can add to its result.
+//! the time that a multiply-add needs before the next can add to its result. Where accumulators are too few for that, each may be several
+//! sums of every so many steps, which are added up at the end.
 
 use mcc_kernel::Facts;
 
@@ -20,6 +21,10 @@ const WAITED_LINES: usize = 24;
 const CROWDED_LINES: f64 = 1.25;
 /// Bytes of a way of the first-level cache: lines at a multiple of this distance take each other's place.
 const WAY_BYTES: usize = 4096;
+/// Cycles for each byte between panels that nobody needs: the rests of panels come from memory in pieces.
+const PADDING_BYTE_CYCLES: f64 = 0.05;
+/// Cycles in a step for each row, where their lines drive each other out of the first cache.
+const CROWDED_ROW_CYCLES: f64 = 0.25;
 /// Cycles for the place of a load among multiply-adds that hide it.
 const PLACE_CYCLES: f64 = 0.1;
 /// Accumulators of windows that share no factor, at most: with all their taps, the body of the loop stays short.
@@ -60,6 +65,12 @@ pub struct Problem {
     pub map: Option<Map>,
     /// Accumulators at most.
     pub most: usize,
+    /// Bytes from one row of the first axis to the next, of what is the same in all lanes; 0 where that is not known.
+    pub row_bytes: usize,
+    /// Whether the columns are of a weight that is laid out in panels.
+    pub has_panels: bool,
+    /// Sums in which an accumulator may be kept, 1 first.
+    pub sums: Vec<usize>,
 }
 
 /// How a map lies that windows slide over.
@@ -142,6 +153,17 @@ pub struct Size {
     pub columns: usize,
 }
 
+/// Sizes of the tiles that cover an extent, with how many there are of each: as even as can be, or all full but for a rest.
+pub fn parts(extent: usize, tile: usize, evenly: bool) -> [(usize, usize); 2] {
+    if !evenly {
+        return [(tile, extent / tile), (extent % tile, usize::from(!extent.is_multiple_of(tile)))];
+    }
+    let count = extent.div_ceil(tile.max(1));
+    let size = extent.div_ceil(count.max(1));
+    let smaller = size * count - extent;
+    [(size, count - smaller), (size.saturating_sub(1), smaller)]
+}
+
 impl Problem {
     /// The size of the cheapest tile that fits the registers.
     pub fn best(&self, facts: &Facts) -> Size {
@@ -157,7 +179,7 @@ impl Problem {
     }
 
     /// Whether rows are windows that share some of what they slide over; what is only summed up has no rows.
-    fn is_windows(&self) -> bool {
+    pub fn is_windows(&self) -> bool {
         !self.broadcasts && self.rows != [1, 1]
     }
 
@@ -179,17 +201,12 @@ impl Problem {
         let registers = facts.vector_registers as usize;
         let mut sizes = Vec::new();
         for columns in columns {
-            for inner in 1..=self.rows[0].min(registers) {
+            let splits = |&inner: &usize| self.is_windows() || parts(self.rows[0], inner, true)[0].0 == inner;
+            for inner in (1..=self.rows[0].min(registers)).filter(splits) {
                 let whole = inner == self.rows[0] || !self.broadcasts;
                 let most_outer = if whole { self.rows[1].min(registers / inner) } else { 1 };
                 for outer in 1..=most_outer {
                     let (rows, vectors) = (inner * outer, self.vectors(columns));
-                    // Beside the accumulators a vector of each column, where rows share it, and factors, which may come one by one.
-                    let shared = if rows == 1 { 1 } else { vectors };
-                    let factors = match (self.broadcasts, facts.lane_operand) {
-                        (true, true) => rows,
-                        _ => 1,
-                    };
                     if self.is_windows() {
                         let size = Size { rows: [inner, outer], columns };
                         let largest = |cut: Cut| cut.parts().map(|part| part.0).max().unwrap_or(1);
@@ -197,13 +214,41 @@ impl Problem {
                         if inner * outer * vectors <= self.most.min(MAX_WINDOW) {
                             sizes.push(size);
                         }
-                    } else if rows * vectors + shared + factors <= registers && rows * vectors <= self.most {
+                    } else if self.fits([rows, vectors], 1, facts) && rows * vectors <= self.most {
                         sizes.push(Size { rows: [inner, outer], columns });
                     }
                 }
             }
         }
         sizes
+    }
+
+    /// Whether a tile of so many rows and vectors has enough registers for so many sums of each accumulator.
+    fn fits(&self, [rows, vectors]: [usize; 2], sums: usize, facts: &Facts) -> bool {
+        // Beside the accumulators a vector of each column, where rows share it, and factors, which may come one by one.
+        let shared = if rows == 1 { 1 } else { vectors };
+        let factors = if self.broadcasts && facts.lane_operand { rows } else { 1 };
+        rows * vectors * sums + shared + factors <= facts.vector_registers as usize
+    }
+
+    /// The sums in which the accumulators of a tile, or of a rest, are kept.
+    pub fn sums(&self, [inner, outer]: [usize; 2], vectors: usize, facts: &Facts) -> usize {
+        let mut best = (f64::INFINITY, 1);
+        for &sums in self.sums.iter().filter(|&&sums| sums == 1 || self.fits([inner * outer, vectors], sums, facts)) {
+            let cycles = self.tile_cycles([inner, outer], (self.lane_counts[0], vectors), sums, facts);
+            if cycles < best.0 {
+                best = (cycles, sums);
+            }
+        }
+        best.1
+    }
+
+    /// Whether so many rows, and a line of a panel, have more lines in the same place of the first cache than it holds.
+    fn is_crowded(&self, rows: usize, facts: &Facts) -> bool {
+        let way = WAY_BYTES;
+        let places = if self.row_bytes == 0 { rows } else { (way / self.row_bytes).max(1) };
+        let regular = self.row_bytes.is_multiple_of(way) || way.is_multiple_of(self.row_bytes.max(1));
+        regular && rows.div_ceil(places.max(1)) + 1 > facts.l1_bytes / way
     }
 
     /// How windows along each row axis are cut into tiles. Rows at a border are done together where the factors of all their steps stay in
@@ -235,39 +280,57 @@ impl Problem {
     }
 
     /// Vectors for so many neighbours, each of the widest that the rest fills, or all of the rest in a part of one.
-    pub fn vectors(&self, mut columns: usize) -> usize {
-        if self.parts {
-            return columns.div_ceil(self.lane_counts[0]);
-        }
-        let mut vectors = 0;
-        for &lanes in &self.lane_counts {
-            vectors += columns / lanes;
-            columns %= lanes;
-        }
-        vectors + columns
+    pub fn vectors(&self, columns: usize) -> usize {
+        self.groups(columns).iter().map(|group| group.1).sum()
     }
 
-    /// The tiles of an extent and what is left over: how long, how many.
-    fn tiles(extent: usize, tile: usize) -> Vec<(usize, usize)> {
-        let rest = extent % tile;
-        [(tile, extent / tile), (rest, usize::from(rest > 0))].into_iter().filter(|part| part.1 > 0).collect()
+    /// Lanes and number of these vectors, by their widths: each width, and a part, has a loop of its own.
+    fn groups(&self, mut columns: usize) -> Vec<(usize, usize)> {
+        let mut groups = Vec::new();
+        for &lanes in self.lane_counts.iter().chain(&[1]) {
+            groups.push((lanes, columns / lanes));
+            columns %= lanes;
+            if self.parts && columns > 1 {
+                groups.push((lanes, 1));
+                columns = 0;
+            }
+        }
+        groups.retain(|group| group.1 > 0);
+        groups
+    }
+
+    /// The tiles of an extent: how long, how many.
+    fn tiles(extent: usize, tile: usize, evenly: bool) -> Vec<(usize, usize)> {
+        parts(extent, tile, evenly).into_iter().filter(|part| part.1 > 0).collect()
     }
 
     /// Cycles for the whole reduction.
     fn cycles(&self, size: Size, facts: &Facts) -> f64 {
         let rows = match self.is_windows() {
             true => self.cuts(size, facts).map(|cut| cut.parts().collect()),
-            false => [0, 1].map(|axis| Self::tiles(self.rows[axis], size.rows[axis])),
+            false => [0, 1].map(|axis| Self::tiles(self.rows[axis], size.rows[axis], true)),
         };
-        let columns = Self::tiles(self.columns, size.columns);
+        let columns = Self::tiles(self.columns, size.columns, false);
         let mut cycles = 0.0;
         for &(inner, inner_tiles) in &rows[0] {
             for &(outer, outer_tiles) in &rows[1] {
                 for &(columns, column_tiles) in &columns {
                     let tiles = inner_tiles * outer_tiles * column_tiles;
-                    cycles += tiles as f64 * self.tile_cycles([inner, outer], columns, facts);
+                    let mut add = |group: (usize, usize)| {
+                        let sums = self.sums([inner, outer], group.1, facts);
+                        cycles += tiles as f64 * self.tile_cycles([inner, outer], group, sums, facts);
+                    };
+                    match self.is_windows() {
+                        // All that is loaded of a map is loaded together.
+                        true => add((columns.div_ceil(self.vectors(columns)), self.vectors(columns))),
+                        false => self.groups(columns).into_iter().for_each(add),
+                    }
                 }
             }
+        }
+        if self.has_panels && self.panel.is_none() && !self.is_windows() {
+            let padding = size.columns * self.columns.div_ceil(size.columns) - self.columns;
+            cycles += (padding * self.depth * self.lane_bytes) as f64 * PADDING_BYTE_CYCLES;
         }
         // Each tile and rest of one axis meets each of the others.
         let apart = |axis: usize| rows[axis].iter().map(|part| part.0).sum::<usize>() + self.ends[axis];
@@ -325,8 +388,8 @@ impl Problem {
         (elements * rows * columns * self.lane_bytes) as f64 / line as f64 * line_cycles * crowded
     }
 
-    fn tile_cycles(&self, [inner, outer]: [usize; 2], columns: usize, facts: &Facts) -> f64 {
-        let (rows, vectors) = (inner * outer, self.vectors(columns));
+    fn tile_cycles(&self, [inner, outer]: [usize; 2], (lanes, vectors): (usize, usize), sums: usize, facts: &Facts) -> f64 {
+        let (rows, columns) = (inner * outer, lanes * vectors);
         let accumulators = (rows * vectors) as f64;
         let factors = match (self.broadcasts, facts.lane_operand) {
             (true, false) => rows as f64,
@@ -346,12 +409,13 @@ impl Problem {
             (false, _) => PLACE_CYCLES * factors,
         };
         // Windows of several tiles are under way at once.
-        let latency = if self.is_windows() { 0.0 } else { f64::from(facts.fma_latency) };
-        let step = multiply_adds.max(loads).max(latency) + places;
+        let latency = if self.is_windows() { 0.0 } else { f64::from(facts.fma_latency) / sums as f64 };
+        let crowded = if self.is_crowded(inner, facts) { CROWDED_ROW_CYCLES * rows as f64 } else { 0.0 };
+        let step = multiply_adds.max(loads).max(latency) + places + crowded;
         let panel_bytes = self.depth * columns * self.lane_bytes;
         let panel = if panel_bytes > facts.l1_bytes / 2 { panel_bytes as f64 * PANEL_BYTE_CYCLES } else { 0.0 };
         let wait = self.wait_cycles([inner, outer], columns, facts);
-        self.depth as f64 * step + panel + wait + START_CYCLES + FINISH_CYCLES * accumulators
+        self.depth as f64 * step + panel + wait + START_CYCLES + FINISH_CYCLES * accumulators * sums as f64
     }
 }
 
@@ -405,6 +469,9 @@ mod tests {
             weighted: true,
             map: None,
             most: 32,
+            row_bytes: 0,
+            has_panels: false,
+            sums: vec![1],
         }
     }
 

@@ -1,6 +1,7 @@
 //! How each kernel runs: which axis becomes lanes, and which rounds share registers. Reads from top to bottom.
 
 mod rows;
+mod sums;
 mod walk;
 
 use std::collections::BTreeMap;
@@ -8,6 +9,7 @@ use std::collections::BTreeMap;
 use mcc_kernel::Facts;
 use mcc_support::EntityMap;
 
+use self::sums::Parts;
 use super::cost;
 use super::nest::{
     Access, Nest, Reduction, Stride, accesses, distance, is_constant, lane_bits, lane_counts, loads, nests, plain_dim, stride,
@@ -59,6 +61,8 @@ pub struct Tile {
     pub rows: Vec<Rows>,
     /// Whether one factor is the same in all lanes.
     pub broadcasts: bool,
+    /// What its size was chosen for; `None` where the lanes are summed.
+    pub problem: Option<cost::Problem>,
     /// Rounds at the ends of axes that have tiles of their own, the innermost axis first.
     pub ends: Vec<Peel>,
     /// The axes whose rounds at the ends are done one by one.
@@ -116,14 +120,18 @@ impl Tile {
 
     /// The reduction's axes, the one along which operands are neighbours innermost.
     pub fn reduce_order(&self, kernel: &Kernel, reduction: &Reduction) -> Vec<AxisId> {
-        let mut order = reduction.axes.clone();
-        // Channels, the first as lowered, are neighbours in feature maps and the longest. Where each has its own kernel there are none,
-        // and the steps along rows of the map come last: neighbouring results share what they load.
-        if self.broadcasts && order.len() > 1 && kernel.axes[order[0]].extent > 1 {
-            order.rotate_left(1);
-        }
-        order
+        reduce_order(kernel, reduction, self.broadcasts)
     }
+}
+
+fn reduce_order(kernel: &Kernel, reduction: &Reduction, broadcasts: bool) -> Vec<AxisId> {
+    let mut order = reduction.axes.clone();
+    // Channels, the first as lowered, are neighbours in feature maps and the longest. Where each has its own kernel there are none,
+    // and the steps along rows of the map come last: neighbouring results share what they load.
+    if broadcasts && order.len() > 1 && kernel.axes[order[0]].extent > 1 {
+        order.rotate_left(1);
+    }
+    order
 }
 
 impl Tiler<'_> {
@@ -228,6 +236,9 @@ impl Tiler<'_> {
             weighted: self.operands.len() > 1,
             map: self.map(vector, lane_counts[0], [inner, outer]),
             most: if long { registers / 2 } else { registers },
+            sums: self.sums(broadcasts),
+            row_bytes: inner.map_or(0, |axis| self.row_bytes(axis, vector, bits)),
+            has_panels: self.operands.iter().any(|access| is_constant(self.program, access.buffer)),
         };
         let size = problem.best(self.facts);
         let mut ends = self.padded.clone();
@@ -261,6 +272,7 @@ impl Tiler<'_> {
             apart,
             block: problem.block(size, self.facts),
             factors: problem.factors(problem.vectors(size.columns)),
+            problem: Some(problem),
         }
     }
 
@@ -308,6 +320,7 @@ impl Tiler<'_> {
             panel: None,
             rows: columns.into_iter().chain(rows).collect(),
             broadcasts: true,
+            problem: None,
             ends: Vec::new(),
             apart: Vec::new(),
             block: None,
@@ -463,7 +476,7 @@ impl Chooser<'_> {
         // A tree: each nest in it comes by itself.
         if let Some(rows) = self.rows_together(nest) {
             self.together = rows.count;
-            self.jam(&rows, &[]);
+            self.jam(&rows, &[], false);
         }
     }
 
@@ -490,21 +503,27 @@ impl Chooser<'_> {
     }
 
     /// Turns an axis of this extent into vectors that are unrolled, the widest first, and what is left over into a part of one, or
-    /// into narrower ones and single rounds.
-    fn vectors(&mut self, axis: &str, extent: usize, lane_counts: &[usize]) {
-        let Some((&lanes, narrower)) = lane_counts.split_first() else { return self.unroll(axis.into()) };
+    /// into narrower ones and single rounds. Gives the number of vectors of each loop.
+    fn vectors(&mut self, axis: &str, extent: usize, lane_counts: &[usize]) -> Parts {
+        let Some((&lanes, narrower)) = lane_counts.split_first() else {
+            self.unroll(axis.into());
+            return vec![(axis.into(), extent)];
+        };
         if extent < lanes {
             if extent > 1 && self.facts.has_parts() {
-                return self.steps.push(Step::Vectorize { axis: axis.into() });
+                self.steps.push(Step::Vectorize { axis: axis.into() });
+                return vec![(axis.into(), 1)];
             }
             return self.vectors(axis, extent, narrower);
         }
         self.split(axis, lanes);
         self.unroll(format!("{axis}.o"));
         self.steps.push(Step::Vectorize { axis: format!("{axis}.i") });
+        let mut parts = vec![(format!("{axis}.i"), extent / lanes)];
         if !extent.is_multiple_of(lanes) {
-            self.vectors(&format!("{axis}.t"), extent % lanes, narrower);
+            parts.extend(self.vectors(&format!("{axis}.t"), extent % lanes, narrower));
         }
+        parts
     }
 
     fn elementwise(&mut self, nest: &Nest, outermost: bool) {
@@ -618,31 +637,33 @@ impl Chooser<'_> {
         }
         match tile.vector {
             Vector::Spatial(vector) => {
-                let columns = self.place_columns(nest, reduction, vector, tile, outermost);
+                let walked = self.place_columns(nest, reduction, vector, tile, outermost);
                 self.peel(&tile.ends);
                 self.ends(tile);
-                tile.rows.iter().for_each(|rows| self.jam(rows, &tile.ends));
+                let evenly = tile.problem.as_ref().is_some_and(|problem| !problem.is_windows());
+                let rows: Vec<Parts> = tile.rows.iter().map(|rows| self.jam(rows, &tile.ends, evenly)).collect();
                 let (name, extent) = self.between(&tile.ends, vector);
-                let (name, extent) = tile.block.filter(|_| columns != name).map_or((name, extent), |block| (columns, block));
+                let (name, extent) = tile.block.filter(|_| walked != name).map_or((name, extent), |block| (walked, block));
+                let mut columns = Parts::new();
                 match tile.panel {
-                    None => self.columns(&name, extent, tile),
+                    None => self.columns(&name, extent, tile, &mut columns),
                     Some(panel) => {
                         self.split(&name, panel);
                         if extent >= panel {
-                            self.columns(&format!("{name}.i"), panel, tile);
+                            self.columns(&format!("{name}.i"), panel, tile, &mut columns);
                         }
                         if extent % panel > 0 {
-                            self.columns(&format!("{name}.t"), extent % panel, tile);
+                            self.columns(&format!("{name}.t"), extent % panel, tile, &mut columns);
                         }
                     }
                 }
-                self.unroll_steps(&order, tile);
+                self.unroll_steps(&order, tile, &rows, &columns);
             }
             Vector::Reduce(vector) => {
                 let name = self.name(vector);
                 // The axis in lanes is the innermost.
                 self.move_inside(&name, &self.name(last));
-                tile.rows.iter().for_each(|rows| self.jam(rows, &[]));
+                tile.rows.iter().for_each(|rows| drop(self.jam(rows, &[], true)));
                 let rows = tile.rows.iter().map(|rows| rows.count).product::<usize>() * self.together;
                 self.sum_in_lanes(&name, self.extent(vector), tile.columns, rows);
             }
@@ -650,13 +671,13 @@ impl Chooser<'_> {
     }
 
     /// Splits an axis of this extent into the columns of tiles, in vectors.
-    fn columns(&mut self, name: &str, extent: usize, tile: &Tile) {
+    fn columns(&mut self, name: &str, extent: usize, tile: &Tile, parts: &mut Parts) {
         self.split(name, tile.columns);
         if extent >= tile.columns {
-            self.vectors(&format!("{name}.i"), tile.columns, &tile.lane_counts);
+            parts.extend(self.vectors(&format!("{name}.i"), tile.columns, &tile.lane_counts));
         }
         if !extent.is_multiple_of(tile.columns) {
-            self.vectors(&format!("{name}.t"), extent % tile.columns, &tile.lane_counts);
+            parts.extend(self.vectors(&format!("{name}.t"), extent % tile.columns, &tile.lane_counts));
         }
     }
 
@@ -667,7 +688,7 @@ impl Chooser<'_> {
         if apart > 1 {
             self.split(name, lanes * apart);
             self.split(&format!("{name}.i"), lanes);
-            self.unroll(format!("{name}.i.o"));
+            self.steps.push(Step::Apart { axis: format!("{name}.i.o") });
             self.steps.push(Step::Vectorize { axis: format!("{name}.i.i") });
             let rest = extent % (lanes * apart);
             if rest >= lanes {
@@ -727,8 +748,8 @@ impl Chooser<'_> {
         format!("{name}.i")
     }
 
-    /// Splits an axis into groups of rounds that are done together.
-    fn jam(&mut self, rows: &Rows, padded: &[Peel]) {
+    /// Splits an axis into groups of rounds that are done together, as even as can be or full ones and a rest.
+    fn jam(&mut self, rows: &Rows, padded: &[Peel], evenly: bool) -> Parts {
         let (mut name, mut extent) = self.between(padded, rows.axis);
         if let Some(inner) = rows.merged {
             self.steps.push(Step::Merge { outer: name.clone(), inner: self.name(inner) });
@@ -736,44 +757,23 @@ impl Chooser<'_> {
             extent *= self.extent(inner);
         }
         if extent == 0 {
-            return;
+            return Parts::new();
         }
-        self.split(&name, rows.count);
-        if extent >= rows.count {
-            self.unroll(format!("{name}.i"));
-        }
-        if extent % rows.count > 0 {
-            self.unroll(format!("{name}.t"));
-        }
-    }
-
-    /// Unrolls the steps of a tile's reduction, the innermost first, while the body stays short.
-    fn unroll_steps(&mut self, order: &[AxisId], tile: &Tile) {
-        let rows: usize = tile.rows.iter().map(|rows| rows.count).product();
-        let accumulators = rows * tile.columns.div_ceil(tile.lane_counts[0]);
-        let mut body = accumulators;
-        for &axis in order.iter().rev() {
-            let (name, extent) = (self.name(axis), self.extent(axis));
-            // Without a loop left, the factors of windows stay in registers from tile to tile, where there are enough of them.
-            let steps = body / accumulators * extent;
-            let all = steps == order.iter().map(|&axis| self.extent(axis)).product::<usize>();
-            let crowded = !tile.broadcasts && all && accumulators + steps * tile.factors >= self.facts.vector_registers as usize;
-            if body * extent <= MAX_BODY && !crowded {
-                self.unroll(name);
-                body *= extent;
-                continue;
+        let [(size, count), (rest, rests)] = cost::parts(extent, rows.count, evenly);
+        let mut parts = Parts::new();
+        if rests <= 1 {
+            self.split(&name, size);
+            parts.extend((count > 0).then(|| (format!("{name}.i"), size)));
+            parts.extend((rests > 0).then(|| (format!("{name}.t"), rest)));
+        } else {
+            self.steps.push(Step::Peel { axis: name.clone(), first: 0, last: rest * rests });
+            for (part, size) in [("m", size), ("e", rest)] {
+                self.split(&format!("{name}.{part}"), size);
+                parts.push((format!("{name}.{part}.i"), size));
             }
-            // Part of the rounds, where the loop is still all of the body.
-            let factor = [4, 2].into_iter().find(|&factor| accumulators * factor <= MAX_BODY);
-            if let Some(factor) = factor.filter(|_| body == accumulators && extent >= 16) {
-                self.split(&name, factor);
-                self.unroll(format!("{name}.i"));
-                if extent % factor > 0 {
-                    self.unroll(format!("{name}.t"));
-                }
-            }
-            return;
         }
+        parts.iter().for_each(|(name, _)| self.unroll(name.clone()));
+        parts
     }
 
     /// Unrolls the innermost loops while their rounds together stay few.
