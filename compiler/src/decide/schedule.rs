@@ -283,7 +283,7 @@ impl Tiler<'_> {
         let map = self.operands.iter().max_by_key(|access| self.program.buffers[access.buffer].ty.size_bytes())?;
         let bytes = |axis: AxisId| {
             let distance = self.distance(map, axis)?.unsigned_abs() as usize / self.window(axis).step;
-            Some(distance * self.program.buffers[map.buffer].ty.dtype.size_bytes())
+            Some((distance * self.program.buffers[map.buffer].ty.dtype.size_bits()).div_ceil(8))
         };
         let [inner, outer] = rows.map(|axis| axis.map_or(Some(0), bytes));
         let columns_first = walk.streams(lanes, self.facts);

@@ -36,7 +36,8 @@ impl Walk<'_> {
         let weight_bytes: usize = weights().map(|access| buffer(access).ty.size_bytes()).sum();
         let stored = self.results.iter().filter(|access| access.is_store);
         let stored_bytes: usize = stored.map(|access| buffer(access).ty.size_bytes()).sum();
-        let column_bytes = columns * self.operands.iter().map(|access| buffer(access).ty.dtype.size_bytes()).max().unwrap_or(1);
+        let bits = self.operands.iter().map(|access| buffer(access).ty.dtype.size_bits()).max().unwrap_or(8);
+        let column_bytes = (columns * bits).div_ceil(8);
         let is_large = if column_bytes < facts.line_bytes {
             self.bytes(true) + stored_bytes > facts.l2_bytes && weight_bytes <= facts.l1_bytes / 4
         } else {
