@@ -285,8 +285,10 @@ impl Codegen<'_> {
                 let more = if count(&x) > count(&y) { x } else { y };
                 axes.sort_by_key(|axis| !more.axes.contains(axis));
             }
-            _ => {}
+            _ => return axes,
         }
+        // One step after the other, so that the vectors of one are needed at once.
+        axes.sort_by_key(|axis| !self.apart.contains(axis));
         axes
     }
 
