@@ -62,10 +62,16 @@ impl Chooser<'_> {
         let mut body = accumulators;
         for &axis in order.iter().rev() {
             let (name, extent) = (self.name(axis), self.extent(axis));
-            // Without a loop left, the factors of windows stay in registers from tile to tile, where there are enough of them.
+            // Without a loop left, the factors of windows and of small products stay in registers from tile to tile, where there are enough of
+            // them.
             let steps = body / accumulators * extent;
             let all = steps == order.iter().map(|&axis| self.extent(axis)).product::<usize>();
-            let crowded = !tile.broadcasts && all && accumulators + steps * tile.factors >= self.facts.vector_registers as usize;
+            let factors = match tile.broadcasts {
+                false => tile.factors,
+                true if accumulators < FEW_ACCUMULATORS => count,
+                true => 0,
+            };
+            let crowded = all && accumulators + steps * factors >= self.facts.vector_registers as usize;
             let fits = body * extent <= MAX_BODY && !crowded;
             if axis == innermost {
                 for sum in &sums {
