@@ -571,8 +571,9 @@ impl Chooser<'_> {
         let (count, chain) = (expression_count(self.kernel, nest.body.iter()), longest_chain(self.kernel, nest.body));
         let vectors = match chain {
             _ if self.together > 1 && chain >= WAITING => 1,
-            // Few of the operations can be done at once. Without a loop left, what is loaded for them would be kept over others.
-            _ if chain >= WAITING && count <= 4 * chain => {
+            // Few of the operations can be done at once, but where each multiply-add is many of them. Without a loop left, what is loaded for
+            // them would be kept over others.
+            _ if chain >= WAITING && count <= 4 * chain && self.facts.fma => {
                 if outermost {
                     4
                 } else {
@@ -642,8 +643,10 @@ impl Chooser<'_> {
                 self.ends(tile);
                 let evenly = tile.problem.as_ref().is_some_and(|problem| !problem.is_windows());
                 let rows: Vec<Parts> = tile.rows.iter().map(|rows| self.jam(rows, &tile.ends, evenly)).collect();
-                let (name, extent) = self.between(&tile.ends, vector);
-                let (name, extent) = tile.block.filter(|_| walked != name).map_or((name, extent), |block| (walked, block));
+                let (name, extent) = match tile.block {
+                    Some(block) if walked != self.name(vector) => (walked, block),
+                    _ => self.between(&tile.ends, vector),
+                };
                 let mut columns = Parts::new();
                 match tile.panel {
                     None => self.columns(&name, extent, tile, &mut columns),
