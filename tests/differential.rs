@@ -253,8 +253,10 @@ fn rows_of_every_length_that_are_summed_and_scaled() {
 /// The greatest number of a window, whatever NaN is in it, and its place; of a window without a number, -∞ and the first place.
 #[test]
 fn windows_leave_out_what_is_not_a_number() {
-    let (height, width) = (9, 11);
-    for (kernel, stride, dilation, pad) in [(2, 1, 1, 0), (3, 2, 1, 1), (5, 1, 1, 2), (3, 1, 2, 2)] {
+    let small = [(2, 1, 1, 0), (3, 2, 1, 1), (5, 1, 1, 2), (3, 1, 2, 2)].map(|window| ((9, 11), window));
+    // Long enough for the lanes to run along rows, and for tiles at the border.
+    let large = [(3, 1, 1, 1), (5, 1, 1, 2), (3, 2, 1, 1)].map(|window| ((40, 80), window));
+    for ((height, width), (kernel, stride, dilation, pad)) in small.into_iter().chain(large) {
         let builder = Builder::new("windows");
         let x = builder.input("x", TensorType::new(DType::F32, [1, 2, height, width]));
         let window =
