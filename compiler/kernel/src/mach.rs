@@ -10,7 +10,6 @@ pub mod check;
 mod context;
 mod emit;
 mod lower;
-mod pressure;
 mod program;
 
 pub use alloc::{Allocated, allocate};

@@ -97,8 +97,7 @@ impl<const V4: bool> Selector<V4> {
         }
         // c = a · b + c
         let factor = self.source(cx, b, true);
-        // A constant that is written over can as well be loaded for that as copied.
-        let (a, c) = (cx.reg(a), if Self::is_crowded(cx) { cx.own_reg(c) } else { cx.reg(c) });
+        let (a, c) = (cx.reg(a), cx.reg(c));
         Form::new(rows::VFMADD231[by_float(ty)], bits).reuse(c, to).vvvv(a).rm(factor).push(cx);
     }
 
