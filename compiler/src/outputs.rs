@@ -83,12 +83,13 @@ fn temporary(path: &Path, bytes: &[u8]) -> std::io::Result<Unnamed> {
     Ok(path)
 }
 
-/// From here on, a signal that ends the process removes temporary files first.
+/// From here on, an interrupt or a wish to terminate removes temporary files before it ends the process. A hangup does not: `nohup` has
+/// it ignored.
 #[cfg(unix)]
 pub fn clean_up_on_signals() {
-    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    use signal_hook::consts::{SIGINT, SIGTERM};
     // Without it, which no user needs to hear of, files stay behind.
-    let Ok(mut signals) = signal_hook::iterator::Signals::new([SIGHUP, SIGINT, SIGTERM]) else { return };
+    let Ok(mut signals) = signal_hook::iterator::Signals::new([SIGINT, SIGTERM]) else { return };
     std::thread::spawn(move || {
         for signal in signals.forever() {
             let unnamed = UNNAMED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -112,7 +113,7 @@ mod tests {
         let path = |name: &str| folder.path().join(name);
         write_all(&[(path("a"), "1"), (path("b"), "2")]).unwrap();
         let mut files = vec![(path("none/b"), "4"), (path("a"), "3")];
-        // One that cannot be written leaves those before it as they are; one that cannot get its name leaves none.
+        // One that cannot be written leaves the others as they were; one that cannot get its name leaves none.
         assert!(write_all(&files).unwrap_err().to_string().contains("none/b"));
         assert_eq!(std::fs::read(path("a")).unwrap(), b"1");
         std::fs::create_dir(path("folder")).unwrap();
