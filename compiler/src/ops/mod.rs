@@ -43,6 +43,7 @@ pub mod unique;
 
 use std::fmt;
 
+use mcc_support::error::similar;
 use mcc_support::{Error, Result};
 
 use crate::graph::Wire;
@@ -143,13 +144,6 @@ pub fn shape_inputs(domain: &str, name: &str) -> &'static [usize] {
 /// All operators, in the order of the lists.
 pub fn all() -> impl Iterator<Item = &'static OpDef> {
     ALL.iter().flat_map(|families| families.iter()).flat_map(|family| family.iter().copied())
-}
-
-/// The name that is most like one that does not exist, if one is.
-pub fn similar<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Option<&'n str> {
-    const LIKE: f64 = 0.9;
-    let scored = known.map(|known| (strsim::jaro_winkler(&name.to_lowercase(), &known.to_lowercase()), known));
-    scored.filter(|(score, _)| *score >= LIKE).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, known)| known)
 }
 
 /// The operator that a node of this domain, name and opset names, or why it cannot be compiled.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::error::{ContextKind, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use mcc_kernel::BranchProtection;
+use mcc_support::error::similar;
 use mcc_support::tensor::Number;
 use mcc_support::{DType, Error, Result, Shape, Tensor, TensorType, bail, ensure};
 
@@ -14,7 +15,6 @@ use crate::driver::{Options, ShapeSet, Stage};
 use crate::import::declared_inputs;
 use crate::npy;
 use crate::onnx::{DeclaredDim, DeclaredType, Model};
-use crate::ops::similar;
 use crate::passes;
 
 use super::memory::Limits;
@@ -329,7 +329,8 @@ pub struct CompareArgs {
     /// The value of an input, or an archive with those of all inputs; inputs without one are random
     #[arg(long, short, value_name = "INPUT=FILE.npy|FILE.npz")]
     pub input: Vec<String>,
-    /// An archive of what is right, by the names of values or as out_NAME; inputs that are not given are taken from it, too [default: the graph as imported, interpreted]
+    /// An archive of what is right, by the names of values or as out_NAME; inputs that are not given are taken from it, too
+    /// [default: the graph as imported, interpreted]
     #[arg(long, value_name = "FILE.npz")]
     pub against: Option<PathBuf>,
     /// Which form of the model is judged: an interpreter's, or machine code

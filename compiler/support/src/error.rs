@@ -73,6 +73,13 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+/// The name that is most like one that does not exist, if one is.
+pub fn similar<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+    const LIKE: f64 = 0.9;
+    let scored = known.map(|known| (strsim::jaro_winkler(&name.to_lowercase(), &known.to_lowercase()), known));
+    scored.filter(|(score, _)| *score >= LIKE).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, known)| known)
+}
+
 /// Returns early with an [`Error`] made by `format!`.
 #[macro_export]
 macro_rules! bail {
@@ -89,4 +96,19 @@ macro_rules! ensure {
 #[macro_export]
 macro_rules! bug {
     ($($arg:tt)*) => { panic!("bug in mcc: {}", format_args!($($arg)*)) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_suggested_where_they_are_alike() {
+        let known = ["HardSwish", "HardSigmoid", "Conv", "ConvTranspose", "check"];
+        for (name, expected) in
+            [("HardSwoosh", Some("HardSwish")), ("conv", Some("Conv")), ("chek", Some("check")), ("Frobnicate", None), ("", None)]
+        {
+            assert_eq!(similar(name, known.into_iter()), expected, "{name}");
+        }
+    }
 }
