@@ -126,7 +126,7 @@ fn rows(convolution: &Convolution, outputs: usize, room_bytes: usize) -> Option<
     let [rows, columns] = convolution.tiles(outputs);
     let row_bytes = 4 * (outputs + 2).pow(2) * columns * (convolution.channels + convolution.filters);
     let groups = || (1..=rows).filter(|&group| rows.is_multiple_of(group) && group * row_bytes <= room_bytes);
-    groups().find(|&group| group * columns >= TILES).or_else(|| groups().last())
+    groups().find(|&group| group * columns >= TILES).or_else(|| groups().next_back())
 }
 
 /// Bytes of the tensors that a kernel computes from and to.
