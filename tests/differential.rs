@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 
+use mcc::codegen::lane_of_bits;
 use mcc::decide;
-use mcc::decide::nest::lane_counts;
 use mcc::decisions::{Decisions, Fusion, Step, Winograd};
 use mcc::driver::{Compilation, Options, Silent, Stage, compile_graph};
 use mcc::graph::{BinaryFn, Builder, Conv, Graph, Op, ReduceFn, Window, interp};
@@ -66,7 +66,9 @@ fn completed(
     let mut decisions = chosen.expect("decisions that fit");
     for kernel in &fused.kernels {
         if random.chance(part) {
-            let lane_counts = lanes(&fused, kernel, [32, 64].map(|bits| lane_counts(&facts, bits)));
+            let has = |bits, count: &usize| facts.lanes_for(lane_of_bits(bits), *count).is_some();
+            let lane_counts = [32, 64].map(|bits| (1..=64).filter(|count| has(bits, count)).collect());
+            let lane_counts = lanes(&fused, kernel, lane_counts);
             let schedule = random_schedule(kernel, &lane_counts, &fused, random);
             decisions.kernels.get_mut(&kernel.name).expect("each has a decision").schedule = schedule;
         }
@@ -105,12 +107,14 @@ fn random_schedule(kernel: &Kernel, lane_counts: &[usize], program: &loops::Prog
         }
         let axis = random.pick(&names).clone();
         let found = scheduled.axes.values().find(|found| found.name == axis).expect("picked").clone();
-        let step = match random.below(6) {
+        let step = match random.below(8) {
             0 => Step::Split { axis, factor: 1 + random.below(found.extent.clamp(1, 9)) },
             5 => Step::Peel { axis, first: random.below(3), last: random.below(3) },
             4 => Step::Merge { outer: axis, inner: random.pick(&names).clone() },
             1 => Step::Move { axis, inside: random.chance(0.8).then(|| random.pick(&names).clone()) },
             2 if found.extent <= 4 => Step::Unroll { axis },
+            7 => Step::Own { axis, inside: vec![random.pick(&names).clone()], name: format!("own{}", steps.len()) },
+            6 if found.extent <= 4 => Step::Apart { axis },
             3 if lane_counts.contains(&found.extent) => Step::Vectorize { axis },
             _ => continue,
         };
@@ -249,8 +253,10 @@ fn rows_of_every_length_that_are_summed_and_scaled() {
 /// The greatest number of a window, whatever NaN is in it, and its place; of a window without a number, -∞ and the first place.
 #[test]
 fn windows_leave_out_what_is_not_a_number() {
-    let (height, width) = (9, 11);
-    for (kernel, stride, dilation, pad) in [(2, 1, 1, 0), (3, 2, 1, 1), (5, 1, 1, 2), (3, 1, 2, 2)] {
+    let small = [(2, 1, 1, 0), (3, 2, 1, 1), (5, 1, 1, 2), (3, 1, 2, 2)].map(|window| ((9, 11), window));
+    // Long enough for the lanes to run along rows, and for tiles at the border.
+    let large = [(3, 1, 1, 1), (5, 1, 1, 2), (3, 2, 1, 1)].map(|window| ((40, 80), window));
+    for ((height, width), (kernel, stride, dilation, pad)) in small.into_iter().chain(large) {
         let builder = Builder::new("windows");
         let x = builder.input("x", TensorType::new(DType::F32, [1, 2, height, width]));
         let window =

@@ -94,9 +94,13 @@ pub enum Step {
     Peel { axis: String, first: usize, last: usize },
     /// The loop over `inner`, which is all that the loop over `outer` does, and that become one, over `outer.inner`.
     Merge { outer: String, inner: String },
+    /// The loops over `axis` that stand inside of all of these get an axis of their own, `name`: further steps change them alone.
+    Own { axis: String, inside: Vec<String>, name: String },
     /// All rounds do a statement before any does the next. What they share in a local buffer, each gets for itself.
     Unroll { axis: String },
-    /// The axis becomes vector lanes; its extent is a lane count of the target.
+    /// The rounds of an axis that reduces are unrolled, and sum up apart from each other: none waits for the one before.
+    Apart { axis: String },
+    /// The axis becomes vector lanes; its extent is a lane count of the target or, where that can use vectors in part, less than one.
     Vectorize { axis: String },
 }
 
@@ -128,7 +132,9 @@ impl fmt::Display for Step {
             Step::Move { axis, inside: None } => write!(f, "move {axis} outermost"),
             Step::Peel { axis, first, last } => write!(f, "peel {first} and {last} rounds off {axis}"),
             Step::Merge { outer, inner } => write!(f, "merge {outer} and {inner}"),
+            Step::Own { axis, inside, name } => write!(f, "call {axis} inside of {} {name}", inside.join(" and ")),
             Step::Unroll { axis } => write!(f, "unroll {axis}"),
+            Step::Apart { axis } => write!(f, "sum up the rounds of {axis} apart"),
             Step::Vectorize { axis } => write!(f, "vectorize {axis}"),
         }
     }

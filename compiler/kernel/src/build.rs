@@ -114,6 +114,15 @@ impl Builder {
         self.effect(Op::Store { address, align }, &[value]);
     }
 
+    /// The first `lanes` lanes of a vector; the others are 0.
+    pub fn load_first(&mut self, ty: Type, lanes: u8, address: Address, align: u32) -> VReg {
+        self.inst(ty, Op::LoadFirst { lanes, address, align }, &[])
+    }
+
+    pub fn store_first(&mut self, value: VReg, lanes: u8, address: Address, align: u32) {
+        self.effect(Op::StoreFirst { lanes, address, align }, &[value]);
+    }
+
     pub fn load_ptr(&mut self, address: Address) -> VReg {
         self.inst(Type::Ptr, Op::LoadPtr(address), &[])
     }

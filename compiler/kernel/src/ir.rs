@@ -233,6 +233,8 @@ pub enum Op {
     Pack,
     /// One lane of a vector (data or mask) as a scalar; of data also a half of the lanes, from this lane on.
     Extract(u8),
+    /// The first so many lanes of a vector, then those of another from there on.
+    Splice(u8),
 
     // Pointers and memory.
     /// `base + Σ register · scale + displacement` as a pointer.
@@ -244,6 +246,18 @@ pub enum Op {
     },
     /// Stores the one operand.
     Store {
+        address: Address,
+        align: u32,
+    },
+    /// Loads the first so many lanes of a vector. The others are 0, and what lies there in memory is not touched.
+    LoadFirst {
+        lanes: u8,
+        address: Address,
+        align: u32,
+    },
+    /// Stores the first so many lanes of the one operand, a vector.
+    StoreFirst {
+        lanes: u8,
         address: Address,
         align: u32,
     },

@@ -10,6 +10,7 @@ pub mod check;
 mod context;
 mod emit;
 mod lower;
+mod pressure;
 mod program;
 
 pub use alloc::{Allocated, allocate};

@@ -52,6 +52,8 @@ pub enum OpKind {
     Shift,
     /// Between i32 and f32, i64 and f64: same lane width.
     IntFloat,
+    /// Loads and stores of the first lanes only, and splices.
+    First,
 }
 
 impl OpKind {
@@ -73,6 +75,7 @@ impl OpKind {
             Op::And | Op::Or | Op::Xor | Op::Not => OpKind::Bits,
             Op::Shl | Op::ShrS | Op::ShrU => OpKind::Shift,
             Op::IntToFloatS | Op::IntToFloatU | Op::FloatToIntS | Op::FloatToIntU => OpKind::IntFloat,
+            Op::LoadFirst { .. } | Op::StoreFirst { .. } | Op::Splice(_) => OpKind::First,
             Op::MaskResize | Op::ExtendS | Op::ExtendU | Op::Wrap | Op::Promote | Op::Demote => return None,
             Op::Lea(_) | Op::LoadPtr(_) | Op::StorePtr(_) | Op::Prefetch(_) | Op::SlotAddr(_) => return None,
             Op::SymbolAddr(_) | Op::Call(_) | Op::CallPtr => return None,
@@ -118,6 +121,20 @@ impl Facts {
         let mut counts: Vec<usize> = counts.map(|&(_, _, lanes)| usize::from(lanes)).collect();
         counts.sort_unstable_by(|a, b| b.cmp(a));
         counts
+    }
+
+    /// The lanes of the narrowest vector in which so many run: all of them, or the first ones only where vectors may be used in part.
+    pub fn lanes_for(&self, lane: Lane, count: usize) -> Option<u8> {
+        let counts = self.lane_counts(lane).into_iter().map(|lanes| lanes as u8);
+        let fits = |&lanes: &u8| {
+            usize::from(lanes) == count || usize::from(lanes) > count && count > 1 && self.supports(OpKind::First, lane, lanes)
+        };
+        counts.filter(fits).min()
+    }
+
+    /// Whether vectors with lanes of 32 and 64 bits may be used in part.
+    pub fn has_parts(&self) -> bool {
+        self.supported.iter().any(|(kind, ..)| *kind == OpKind::First)
     }
 
     pub fn supports(&self, kind: OpKind, lane: Lane, lanes: u8) -> bool {

@@ -14,7 +14,7 @@
 //! Instructions
 //! * the number and types of operands, and whether there is a result and of what type, are as the operation says in [`Op`].
 //! * a constant is data, a mask of 0 or 1, or the null pointer.
-//! * an extracted lane exists; a slot exists, has at least one byte and an alignment that is a power of two up to 16.
+//! * an extracted lane exists; the first lanes that a load, store or splice takes are at least one and not all; a slot exists, has at least one byte and an alignment that is a power of two up to 16.
 //! * an address starts at a `ptr` and adds `i64` registers; an alignment is a power of two.
 //! * symbols have a name.
 //!
@@ -190,7 +190,10 @@ impl Verifier<'_> {
         };
         match op {
             Op::Lea(address) | Op::LoadPtr(address) | Op::StorePtr(address) | Op::Prefetch(address) => self.address(address)?,
-            Op::Load { address, align } | Op::Store { address, align } => {
+            Op::Load { address, align }
+            | Op::Store { address, align }
+            | Op::LoadFirst { address, align, .. }
+            | Op::StoreFirst { address, align, .. } => {
                 self.address(address)?;
                 check!(align.is_power_of_two(), "an alignment of {align} bytes");
             }
@@ -236,6 +239,7 @@ impl Verifier<'_> {
 fn takes(op: &Op, args: &[Type]) -> Check {
     match (op, args) {
         (Op::Store { .. }, [ty]) => check!(matches!(ty, Type::Data { .. }), "a store of {ty}"),
+        (Op::StoreFirst { lanes, .. }, [ty]) => check!(is_part(*ty, *lanes), "a store of {lanes} lanes of {ty}"),
         (Op::StorePtr(_), [ty]) => check!(*ty == Type::Ptr, "a store of {ty} as a pointer"),
         (Op::Prefetch(_), []) => {}
         (Op::Call(_), args) => arguments(args)?,
@@ -287,14 +291,21 @@ fn gives(op: &Op, ty: Type, args: &[Type]) -> Check {
             }
             _ => false,
         },
+        Op::Splice(lanes) => is_part(ty, *lanes) && same(2),
         Op::Load { .. } => is_data && args.is_empty(),
+        Op::LoadFirst { lanes, .. } => is_part(ty, *lanes) && args.is_empty(),
         Op::Lea(_) | Op::LoadPtr(_) | Op::SlotAddr(_) | Op::SymbolAddr(_) => ty == Type::Ptr && args.is_empty(),
         Op::Call(_) => ty == Type::I32 && arguments(args).is_ok(),
         Op::CallPtr => ty == Type::I32 && args.first() == Some(&Type::Ptr) && arguments(&args[1..]).is_ok(),
-        Op::Store { .. } | Op::StorePtr(_) | Op::Prefetch(_) => false,
+        Op::Store { .. } | Op::StoreFirst { .. } | Op::StorePtr(_) | Op::Prefetch(_) => false,
     };
     check!(fits, "the operation does not give {ty} from {}", list(args));
     Ok(())
+}
+
+/// Whether so many lanes are some of a vector, but not all.
+fn is_part(ty: Type, lanes: u8) -> bool {
+    matches!(ty, Type::Data { .. }) && (1..ty.lanes()).contains(&lanes)
 }
 
 fn is_selection(op: &Op, ty: Type, args: &[Type]) -> bool {

@@ -33,6 +33,8 @@ fn faults_name_the_instruction() {
             "is read before it is written",
             "v3 = load.i64",
         ),
+        ("v2 = load_first.i32x4 3, [v0 + v1*4] align 4", 2, "byte 16 of region 0 is read before", "v2 = load_first.i32x4"),
+        ("v2 = const.i32x4 0\nstore_first.i32x4 v2, 3, [v0 + 24] align 4", 0, "12 bytes at offset 24", "store_first.i32x4 v2"),
         ("call @other()", 0, "the symbol @other is not defined", "call @other()"),
         ("call_ptr v0()", 0, "is not the address of a function", "call_ptr v0()"),
         ("call @k(v0)", 0, "takes 2 arguments, not 1", "call @k(v0)"),

@@ -17,6 +17,7 @@ fn facts() -> Facts {
         OpKind::Bits,
         OpKind::Shift,
         OpKind::IntFloat,
+        OpKind::First,
     ];
     let lanes = |lane: Lane| [128, 512].map(|bits| (lane, (bits / lane.bits()) as u8));
     let supported =

@@ -15,7 +15,7 @@ fn check(kernel: &Kernel, facts: Option<&Facts>, expected: &str) {
 }
 
 /// Bodies, and a part of the message that each gives.
-const REFUSED: [(&str, &str); 44] = [
+const REFUSED: [(&str, &str); 47] = [
     // Registers.
     ("v3 = add.i64 v1, v4\nv4 = const.i64 0", "v4 is used where no definition of it is visible"),
     ("loop v3 in 0..4 step 1 {\nv4 = const.i64 0\n}\nv5 = add.i64 v4, v1", "v4 is used where no definition"),
@@ -50,6 +50,9 @@ const REFUSED: [(&str, &str); 44] = [
     ("v3 = const.mask32x4 0\nv4 = const.i16x4 0\nv5 = select.i16x4 v3, v4, v4", "does not give i16x4"),
     ("v3 = const.mask32x4 0\nv4 = mask_to_int.i8x4 v3", "does not give i8x4"),
     ("v3 = const.f32x4 0\nv4 = extract.f32 v3, 4", "does not give f32 from (f32x4)"),
+    ("v3 = const.f32x4 0\nv4 = splice.f32x4 v3, v3, 4", "does not give f32x4 from (f32x4, f32x4)"),
+    ("v3 = load_first.f32x4 0, [v0] align 4", "does not give f32x4 from ()"),
+    ("v3 = const.f32x4 0\nstore_first.f32x4 v3, 4, [v0] align 4", "a store of 4 lanes of f32x4"),
     ("v3 = const.f32 0\nv4 = pack.f32x4 v3, v3, v3", "does not give f32x4 from (f32, f32, f32)"),
     ("v3 = splat.i64 v1", "does not give i64"),
     ("v3 = bitcast.f64 v2", "does not give f64 from (i32)"),
@@ -110,6 +113,7 @@ fn facts_bound_what_vectors_do() {
         ("v4 = mul.f32x4 v3, v3", "the target has no Mul of f32x4"),
         ("v4 = const.f64 0\nv5 = fma.f64 v4, v4, v4", "the target has no fma"),
         ("v4 = promote.f64x4 v3", "one lane only"),
+        ("v4 = splice.f32x4 v3, v3, 1", "the target has no First of f32x4"),
         ("v4 = const.f32x8 0", "the target has no Move of f32x8"),
         ("v4 = const.mask64x2 0", "the target has no Move of mask64x2"),
     ] {

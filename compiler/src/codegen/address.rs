@@ -13,7 +13,7 @@ use crate::loops::{AxisId, Binary, BufferId, ExprId};
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     buffer: BufferId,
-    offset: Linear,
+    pub(super) offset: Linear,
 }
 
 impl Codegen<'_> {
@@ -317,6 +317,7 @@ impl Codegen<'_> {
         if dtype.is_packed() {
             return self.load_packed(&place, dtype, None, level);
         }
+        let lanes = if vector { usize::from(self.open_lanes().count) } else { 1 };
         let (address, align) = self.address(&place);
         // Once for each line.
         let begins_line = address.displacement.rem_euclid(self.facts.line_bytes.max(1) as i64) == 0;
@@ -324,7 +325,16 @@ impl Codegen<'_> {
             let displacement = address.displacement + self.facts.ahead_bytes as i64;
             self.b.effect(Op::Prefetch(Address { displacement, ..address.clone() }), &[]);
         }
-        self.load_at(dtype, address, align, level, vector)
+        // Neighbouring windows read the same one after the other.
+        let again = |(at, reg): &&(Address, VReg)| *at == address && usize::from(self.b.ty(*reg).lanes()) == lanes;
+        if let Some(&(_, reg)) = self.levels[level].loaded.get(&buffer).filter(again) {
+            return reg;
+        }
+        let loaded = self.load_at(dtype, address.clone(), align, level, vector);
+        if self.epochs[buffer].is_none() {
+            self.levels[level].loaded.insert(buffer, (address, loaded));
+        }
+        loaded
     }
 
     /// Whether a buffer comes from memory or a far cache, panel after panel, and should be fetched ahead of its use.
@@ -336,9 +346,10 @@ impl Codegen<'_> {
     }
 
     fn load_at(&mut self, dtype: DType, address: Address, align: u32, level: usize, vector: bool) -> VReg {
-        let lanes = if vector { self.open_lanes().count } else { 1 };
+        let (lanes, used) = if vector { (self.open_lanes().count, self.open_lanes().used) } else { (1, 1) };
         let ty = Type::vector(lane_of(dtype), lanes);
-        let loaded = self.b.inst_at(level, ty, Op::Load { address, align }, &[]);
+        let op = if used < lanes { Op::LoadFirst { lanes: used, address, align } } else { Op::Load { address, align } };
+        let loaded = self.b.inst_at(level, ty, op, &[]);
         if dtype == DType::Bool { self.b.inst_at(level, ty.mask(), Op::IntToMask, &[loaded]) } else { loaded }
     }
 

@@ -169,7 +169,7 @@ impl Codegen<'_> {
 
     /// The integer as wide as the open lanes.
     pub(super) fn mask_lane(&self) -> Lane {
-        if self.open_lanes().bits == 64 { Lane::I64 } else { Lane::I32 }
+        super::lane_of_bits(self.open_lanes().bits)
     }
 
     /// The value: of all lanes where it varies and no lane is chosen, else a scalar.
@@ -202,7 +202,7 @@ impl Codegen<'_> {
     }
 
     /// Whether the operation of a varying expression exists on all lanes at once.
-    fn has_lanes(&mut self, expr: ExprId) -> bool {
+    pub(super) fn has_lanes(&mut self, expr: ExprId) -> bool {
         let lanes = self.open_lanes().count;
         let node = self.kernel.exprs.get(expr).clone();
         let dtype = self.kernel.exprs.dtype(expr);
@@ -235,8 +235,9 @@ impl Codegen<'_> {
 
     /// Each lane by itself, then all of them in a vector.
     fn packed(&mut self, expr: ExprId, level: usize) -> VReg {
-        let lanes = self.open_lanes().count;
-        let mut scalars: Vec<VReg> = (0..lanes).map(|lane| self.in_lane(lane, |codegen| codegen.value(expr))).collect();
+        let Lanes { count: lanes, used, .. } = self.open_lanes();
+        let mut scalars: Vec<VReg> = (0..used).map(|lane| self.in_lane(lane, |codegen| codegen.value(expr))).collect();
+        scalars.resize(usize::from(lanes), scalars[0]);
         if self.kernel.exprs.dtype(expr) == DType::Bool {
             let lane = self.mask_lane();
             for scalar in &mut scalars {

@@ -10,11 +10,13 @@ mod border;
 mod convert;
 mod eval;
 mod reduce;
+mod together;
+mod window;
 
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use mcc_kernel::{Builder, Facts, If, Loop, Node, Op, Operand, Type, VReg, While, ir};
+use mcc_kernel::{Builder, Facts, If, Loop, Node, Op, OpKind, Operand, Type, VReg, While, ir};
 use mcc_support::{DType, EntityMap, bug};
 
 use crate::decisions::Layout;
@@ -44,7 +46,7 @@ pub fn kernel(program: &Program, layouts: &EntityMap<BufferId, Layout>, kernel: 
         jam: Vec::new(),
         vector: None,
         lane: None,
-        partial: false,
+        partial: None,
         apart: Vec::new(),
         vars: EntityMap::filled(kernel.vars.len(), VarState::default()),
         epochs: EntityMap::filled(program.buffers.len(), None),
@@ -89,6 +91,8 @@ struct Level {
     cache: HashMap<Key, VReg>,
     /// Pointers that move with this loop.
     running: Vec<Running>,
+    /// What was last loaded from each buffer, and where.
+    loaded: HashMap<BufferId, (ir::Address, VReg)>,
 }
 
 /// A pointer that starts as `init` and grows by `step_bytes` each round.
@@ -135,7 +139,10 @@ enum Key {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Lanes {
     axis: AxisId,
+    /// Of the vectors.
     count: u8,
+    /// Rounds of the axis: the first so many lanes. What the others hold does not matter, but in accumulators.
+    used: u8,
     /// Width of a lane: values of this width, and conditions, are in a vector; others are taken lane by lane.
     bits: usize,
 }
@@ -172,8 +179,8 @@ struct Codegen<'a> {
     vector: Option<Lanes>,
     /// The lane that is being evaluated by itself.
     lane: Option<u8>,
-    /// Whether accumulators are split by lanes (see `reduce`).
-    partial: bool,
+    /// The lanes of accumulators that are split by them (see `reduce`).
+    partial: Option<u8>,
     /// Unrolled axes of a reduction whose rounds have accumulators of their own.
     apart: Vec<AxisId>,
     vars: EntityMap<VarId, VarState>,
@@ -214,15 +221,23 @@ impl Codegen<'_> {
     }
 
     fn stmts(&mut self, stmts: &[Stmt]) {
-        for stmt in stmts {
+        let mut left = stmts;
+        while let Some(stmt) = left.first() {
+            let sums = self.sums_in_parts(left);
+            left = &left[sums.len().max(1)..];
             match stmt {
+                Stmt::Loop { .. } if !sums.is_empty() => self.sum_in_parts(&sums),
                 Stmt::Loop { axis, body } => self.stmt_loop(*axis, body),
                 Stmt::Set { var, value } => {
                     let order = self.jam_order(*value);
                     self.each_instance(&order, |codegen| codegen.set(*var, *value));
                 }
                 Stmt::Store { buffer, index, value, guard } => {
-                    self.each_instance(&self.jam.clone(), |codegen| codegen.store(*buffer, index, *value, *guard));
+                    let store = |codegen: &mut Self| codegen.store(*buffer, index, *value, *guard);
+                    match self.parts(*buffer, *value, *guard) {
+                        Some(parts) => self.side_by_side(&parts, store),
+                        None => self.each_instance(&self.jam.clone(), store),
+                    }
                 }
                 Stmt::If { cond, then, otherwise } => self.stmt_if(*cond, then, otherwise),
                 Stmt::While { cond, body } => self.stmt_while(*cond, body),
@@ -243,10 +258,10 @@ impl Codegen<'_> {
 
     /// The jammed axes in the order in which instances of a sum of products need the fewest registers: a factor that is broadcast is
     /// used for all vectors before the next one is; where a multiply-add takes it out of a vector that has several, it is the vectors
-    /// that come one after the other.
+    /// that come one after the other. Single elements are kept of the factor that has fewer.
     fn jam_order(&mut self, value: ExprId) -> Vec<AxisId> {
         let mut axes = self.jam.clone();
-        if self.vector.is_none() || axes.len() < 2 {
+        if axes.len() < 2 {
             return axes;
         }
         let mut factors = Vec::new();
@@ -256,10 +271,24 @@ impl Codegen<'_> {
             }
         }
         let broadcast: Vec<ExprId> = factors.iter().copied().filter(|&factor| !self.varying(factor)).collect();
-        if let ([_, _], [broadcast]) = (&factors[..], &broadcast[..]) {
-            let deps = self.deps(*broadcast);
-            axes.sort_by_key(|axis| deps.axes.contains(axis) == self.facts.lane_operand);
+        match (&factors[..], &broadcast[..]) {
+            ([_, _], [broadcast]) => {
+                let deps = self.deps(*broadcast);
+                axes.sort_by_key(|axis| deps.axes.contains(axis) == self.facts.lane_operand);
+            }
+            (&[x, y], [_, _]) => {
+                let [x, y] = [x, y].map(|factor| self.deps(factor));
+                let count = |deps: &Deps| -> usize {
+                    let rounds = |&axis: &AxisId| if deps.axes.contains(&axis) { self.kernel.axes[axis].extent } else { 1 };
+                    axes.iter().map(rounds).product()
+                };
+                let more = if count(&x) > count(&y) { x } else { y };
+                axes.sort_by_key(|axis| !more.axes.contains(axis));
+            }
+            _ => return axes,
         }
+        // One step after the other, so that the vectors of one are needed at once.
+        axes.sort_by_key(|axis| !self.apart.contains(axis));
         axes
     }
 
@@ -267,12 +296,6 @@ impl Codegen<'_> {
         let loops::Axis { extent, kind, mode, .. } = self.kernel.axes[axis].clone();
         if extent == 0 {
             return;
-        }
-        if kind == AxisKind::Reduce
-            && !self.partial
-            && let Some(partials) = self.split_accumulators(axis, body)
-        {
-            return self.with_partials(&partials, |codegen| codegen.stmt_loop(axis, body));
         }
         self.reduce_depth += usize::from(kind == AxisKind::Reduce);
         let serial = mode == AxisMode::Serial && kind == AxisKind::Reduce;
@@ -286,12 +309,13 @@ impl Codegen<'_> {
                 let end = self.limit(axis).map_or(Operand::Const(extent as i64), Operand::Reg);
                 self.serial_loop(axis, body, Operand::Const(0), end);
             }
-            AxisMode::Unroll if kind == AxisKind::Spatial || self.apart.contains(&axis) => {
+            AxisMode::Unroll | AxisMode::Apart if kind == AxisKind::Spatial || self.apart.contains(&axis) => {
                 self.jam.push(axis);
                 self.stmts(body);
                 self.jam.pop();
             }
-            AxisMode::Unroll => {
+            AxisMode::Unroll if self.slide(axis, body) => {}
+            AxisMode::Unroll | AxisMode::Apart => {
                 for round in 0..extent {
                     self.bindings[axis] = Binding::Fixed(round as i64);
                     self.stmts(body);
@@ -327,9 +351,10 @@ impl Codegen<'_> {
     fn vector_loop(&mut self, axis: AxisId, extent: usize, body: &[Stmt]) {
         assert!(self.vector.is_none(), "{}: one vector axis inside another", self.kernel.name);
         let bits = lane_bits(self.program, &self.kernel, body);
-        self.vector = Some(Lanes { axis, count: u8::try_from(extent).expect("a lane count"), bits });
+        let count = self.partial.or_else(|| self.facts.lanes_for(lane_of_bits(bits), extent)).expect("a lane count");
+        self.vector = Some(Lanes { axis, count, used: extent as u8, bits });
         self.bindings[axis] = Binding::Lane;
-        if !self.partial {
+        if self.partial.is_none() {
             for var in vars_set(body) {
                 self.vars[var].varying = true;
             }
@@ -433,11 +458,17 @@ impl Codegen<'_> {
 
     fn set(&mut self, var: VarId, value: ExprId) {
         let varying = self.vars[var].varying;
-        let reg = match self.unchanged(var, value).or_else(|| self.contracted(var, value)) {
+        let mut reg = match self.unchanged(var, value).or_else(|| self.contracted(var, value)) {
             Some(reg) => reg,
             None if varying => self.vector_value(value),
             None => self.value(value),
         };
+        if self.partial.is_some()
+            && varying
+            && let Some(Lanes { count, used, .. }) = self.vector.filter(|lanes| lanes.used < lanes.count)
+        {
+            reg = self.spliced(reg, self.var(var).0, used, count);
+        }
         let rounds: Vec<i64> = self.jam.iter().map(|&axis| self.round(axis)).collect();
         let level = self.levels.len() - 1;
         let state = &mut self.vars[var];
@@ -446,6 +477,18 @@ impl Codegen<'_> {
             state.regs.clear();
         }
         state.regs.insert(rounds, (reg, level));
+    }
+
+    /// The first lanes of a value, and the others of another.
+    fn spliced(&mut self, value: VReg, rest: VReg, used: u8, count: u8) -> VReg {
+        let ty = self.b.ty(value);
+        if let Type::Data { lane, .. } = ty
+            && self.facts.supports(OpKind::First, lane, count)
+        {
+            return self.b.inst(ty, Op::Splice(used), &[value, rest]);
+        }
+        let lanes: Vec<VReg> = (0..count).map(|lane| self.b.extract(if lane < used { value } else { rest }, lane)).collect();
+        self.b.inst(ty, Op::Pack, &lanes)
     }
 
     fn round(&self, axis: AxisId) -> i64 {
@@ -461,8 +504,8 @@ impl Codegen<'_> {
                 let cond = self.value(guard);
                 self.branch(cond, |codegen| codegen.store_unguarded(buffer, index, value));
             }
-            (Some(guard), Some(Lanes { count, .. })) => {
-                for lane in 0..count {
+            (Some(guard), Some(Lanes { used, .. })) => {
+                for lane in 0..used {
                     self.in_lane(lane, |codegen| {
                         let cond = codegen.value(guard);
                         codegen.branch(cond, |codegen| codegen.store_scalar(buffer, index, value));
@@ -475,7 +518,7 @@ impl Codegen<'_> {
     }
 
     fn store_unguarded(&mut self, buffer: BufferId, index: &[ExprId], value: ExprId) {
-        let Some(Lanes { count, .. }) = self.vector.filter(|_| self.lane.is_none()) else {
+        let Some(Lanes { count, used, .. }) = self.vector.filter(|_| self.lane.is_none()) else {
             return self.store_scalar(buffer, index, value);
         };
         let dtype = self.program.buffers[buffer].ty.dtype;
@@ -483,9 +526,12 @@ impl Codegen<'_> {
         if dtype != DType::Bool && self.is_whole(dtype) && self.contiguous(&place) {
             let value = self.vector_value(value);
             let (address, align) = self.address(&place);
-            self.b.store(value, address, align);
+            match used < count {
+                true => self.b.store_first(value, used, address, align),
+                false => self.b.store(value, address, align),
+            }
         } else {
-            for lane in 0..count {
+            for lane in 0..used {
                 self.in_lane(lane, |codegen| codegen.store_scalar(buffer, index, value));
             }
         }
@@ -583,6 +629,11 @@ pub fn lane_bits(program: &Program, kernel: &loops::Kernel, body: &[Stmt]) -> us
     (if set > 0 { set } else { stored }).max(32)
 }
 
+/// The integer lane of a width.
+pub fn lane_of_bits(bits: usize) -> ir::Lane {
+    if bits == 64 { ir::Lane::I64 } else { ir::Lane::I32 }
+}
+
 /// That vectors of the target have the lanes in which axes of a scheduled kernel run.
 ///
 /// # Errors
@@ -594,8 +645,8 @@ pub fn check_lanes(program: &Program, kernel: &loops::Kernel, facts: &Facts) -> 
         stmt.walk(&mut |stmt| {
             let Stmt::Loop { axis, body } = stmt else { return };
             let loops::Axis { name, extent, mode, .. } = &kernel.axes[*axis];
-            let lane = if lane_bits(program, kernel, body) == 64 { ir::Lane::I64 } else { ir::Lane::I32 };
-            if *mode == AxisMode::Vector && !facts.lane_counts(lane).contains(extent) {
+            let lane = lane_of_bits(lane_bits(program, kernel, body));
+            if *mode == AxisMode::Vector && facts.lanes_for(lane, *extent).is_none() {
                 result = Err(mcc_support::Error::new(format!(
                     "axis {name} of kernel {} has {extent} rounds: vectors have no such number of lanes",
                     kernel.name

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use mcc_kernel::{Op, VReg};
+use mcc_kernel::{Op, OpKind, VReg};
 use mcc_support::{DType, bug};
 
 use super::{Codegen, Lanes, lane_bits, vars_set};
@@ -16,11 +16,14 @@ pub(super) struct Accumulator {
     update: ExprId,
 }
 
-/// Accumulators in parts.
-pub(super) struct Partials {
+/// A loop in which accumulators are in parts.
+pub(super) struct Sums<'s> {
+    outer: AxisId,
+    body: &'s [Stmt],
     accumulators: Vec<Accumulator>,
-    lanes: Lanes,
-    /// Unrolled axes that reduce, each of whose rounds has parts of its own.
+    /// The lanes each of which has a part of its own.
+    lanes: Option<Lanes>,
+    /// Axes each of whose rounds has parts of its own.
     apart: Vec<AxisId>,
 }
 
@@ -40,28 +43,54 @@ impl Codegen<'_> {
         Some(self.b.fma(x, y, acc))
     }
 
-    /// The accumulators of the vector axis that reduces inside this loop, if there is one that does all the updates in the loop, and
-    /// its lane count.
-    pub(super) fn split_accumulators(&self, axis: AxisId, body: &[Stmt]) -> Option<Partials> {
+    /// The loops at the start of statements that sum up in parts, one after the other, the same accumulators: the later ones are rests.
+    pub(super) fn sums_in_parts<'s>(&self, stmts: &'s [Stmt]) -> Vec<Sums<'s>> {
+        let mut found: Vec<Sums> = Vec::new();
+        for stmt in stmts {
+            let Some(sums) = self.split_accumulators(stmt) else { break };
+            let joins = |first: &Sums| {
+                let vars = |sums: &Sums| sums.accumulators.iter().map(|accumulator| accumulator.var).collect::<Vec<_>>();
+                let joins = |first: Lanes, lanes: Lanes| {
+                    let lane = super::lane_of_bits(lanes.bits);
+                    let fits = lanes.used < first.count && self.facts.supports(OpKind::First, lane, first.count);
+                    first.bits == lanes.bits && (lanes.used == first.count || fits)
+                };
+                let both = first.lanes.zip(sums.lanes).is_some_and(|(first, lanes)| joins(first, lanes));
+                vars(first) == vars(&sums) && (both || first.lanes.is_none() && sums.lanes.is_none())
+            };
+            if !found.first().is_none_or(joins) {
+                break;
+            }
+            found.push(sums);
+        }
+        found
+    }
+
+    /// The accumulators that are in parts in this loop, if all its updates are done by one axis in lanes that reduces, or by rounds apart.
+    fn split_accumulators<'s>(&self, stmt: &'s Stmt) -> Option<Sums<'s>> {
         fn find<'s>(codegen: &Codegen, axis: AxisId, body: &'s [Stmt], path: &mut Vec<AxisId>) -> Option<&'s [Stmt]> {
-            let described = &codegen.kernel.axes[axis];
             path.push(axis);
-            if described.kind == AxisKind::Reduce && described.mode == AxisMode::Vector {
+            if codegen.in_lanes(axis) {
                 return Some(body);
             }
-            let found = body.iter().find_map(|stmt| match stmt {
+            let inside = body.iter().find_map(|stmt| match stmt {
                 Stmt::Loop { axis, body } => find(codegen, *axis, body, path),
                 _ => None,
             });
+            let innermost = !body.iter().any(|stmt| matches!(stmt, Stmt::Loop { .. }));
+            let ends = innermost && path.iter().any(|&axis| codegen.is_apart(axis));
+            let found = inside.or_else(|| ends.then_some(body));
             if found.is_none() {
                 path.pop();
             }
             found
         }
-        let all = body;
+        let Stmt::Loop { axis: outer, body: all } = stmt else { return None };
+        if self.kernel.axes[*outer].kind != AxisKind::Reduce || self.partial.is_some() || !self.apart.is_empty() {
+            return None;
+        }
         let mut path = Vec::new();
-        let body = find(self, axis, all, &mut path)?;
-        let axis = path.pop().expect("the axis in lanes");
+        let body = find(self, *outer, all, &mut path)?;
         if count_sets(all) != count_sets(body) {
             return None;
         }
@@ -79,61 +108,92 @@ impl Codegen<'_> {
             });
             Accumulator { var, update: first.expect("a variable that is set") }
         };
-        let count = u8::try_from(self.kernel.axes[axis].extent).expect("a lane count");
-        let lanes = Lanes { axis, count, bits: lane_bits(self.program, &self.kernel, body) };
+        let bits = lane_bits(self.program, &self.kernel, body);
+        let lanes = path.last().copied().filter(|&axis| self.in_lanes(axis)).map(|axis| {
+            let used = self.kernel.axes[axis].extent;
+            let count = self.facts.lanes_for(super::lane_of_bits(bits), used).expect("a lane count");
+            Lanes { axis, count, used: used as u8, bits }
+        });
         let accumulators: Vec<Accumulator> = vars_set(body).into_iter().map(update).collect();
-        let is_apart = |axis: &AxisId| {
-            let found = &self.kernel.axes[*axis];
-            found.kind == AxisKind::Reduce && found.mode == AxisMode::Unroll && found.extent > 0
-        };
         // Where rounds of the accumulators are those of the jammed axes.
         let plain = accumulators.iter().all(|accumulator| self.vars[accumulator.var].axes == self.jam);
-        let apart = path.into_iter().filter(|axis| plain && is_apart(axis)).collect();
-        Some(Partials { accumulators, lanes, apart })
+        let apart: Vec<AxisId> = path.into_iter().filter(|&axis| plain && self.is_apart(axis)).collect();
+        (lanes.is_some() || !apart.is_empty()).then_some(Sums { outer: *outer, body: all, accumulators, lanes, apart })
     }
 
-    /// Runs loops with accumulators that have a part in each lane, for each round of unrolled loops: these do not wait for each other.
-    pub(super) fn with_partials(&mut self, partials: &Partials, run: impl FnOnce(&mut Self)) {
-        let &Partials { ref accumulators, lanes, ref apart } = partials;
-        let extents: mcc_support::Shape = apart.iter().map(|&axis| self.kernel.axes[axis].extent).collect();
-        let mut wholes = Vec::new();
+    /// Whether each lane of an axis has a part of its own.
+    fn in_lanes(&self, axis: AxisId) -> bool {
+        let axis = &self.kernel.axes[axis];
+        axis.kind == AxisKind::Reduce && axis.mode == AxisMode::Vector && axis.extent > 0
+    }
+
+    fn is_apart(&self, axis: AxisId) -> bool {
+        let axis = &self.kernel.axes[axis];
+        axis.mode == AxisMode::Apart && axis.extent > 0
+    }
+
+    /// Runs loops with accumulators that have parts in lanes and for each round of unrolled loops: these do not wait for each other.
+    pub(super) fn sum_in_parts(&mut self, loops: &[Sums]) {
+        let Sums { accumulators, lanes, .. } = &loops[0];
+        let lanes = lanes.map(|lanes| Lanes { used: lanes.count, ..lanes });
+        // For each accumulator its registers, with the rounds that they are of, and what each goes on with: all lanes, where these are parts.
+        let mut sums = Vec::new();
         for accumulator in accumulators {
-            let state = &self.vars[accumulator.var];
-            let mut rounds: Vec<Vec<i64>> = state.regs.keys().cloned().collect();
+            let mut rounds: Vec<Vec<i64>> = self.vars[accumulator.var].regs.keys().cloned().collect();
             rounds.sort_unstable();
             let identity = self.identity(accumulator);
-            let wholes_of: Vec<_> = rounds.into_iter().map(|rounds| (accumulator.var, rounds)).collect();
-            let regs = self.registers(&wholes_of);
-            let ty = self.b.ty(regs[0]).with_lanes(lanes.count);
-            let mut parts_of = Vec::new();
-            for (var, rounds) in &wholes_of {
-                extents.for_each_index(|index| {
-                    parts_of.push((*var, rounds.iter().copied().chain(index.iter().map(|&round| round as i64)).collect()));
-                });
-            }
-            let parts: Vec<VReg> = parts_of.iter().map(|_| self.b.inst(ty, Op::Const(identity), &[])).collect();
-            let state = &mut self.vars[accumulator.var];
-            state.regs.clear();
-            state.axes.extend(apart);
-            state.varying = true;
-            self.set_registers(&parts_of, &parts);
-            wholes.push((wholes_of, regs, parts_of));
+            let of: Vec<_> = rounds.into_iter().map(|rounds| (accumulator.var, rounds)).collect();
+            let regs = self.registers(&of);
+            let whole: Vec<VReg> = match lanes {
+                Some(lanes) => {
+                    let ty = self.b.ty(regs[0]).with_lanes(lanes.count);
+                    of.iter().map(|_| self.b.inst(ty, Op::Const(identity), &[])).collect()
+                }
+                None => regs.clone(),
+            };
+            sums.push((of, regs, whole, identity));
         }
-        self.partial = true;
-        self.apart.clone_from(apart);
-        run(self);
-        self.partial = false;
-        self.apart.clear();
-        for (accumulator, (wholes_of, regs, parts_of)) in accumulators.iter().zip(wholes) {
-            let parts = self.registers(&parts_of);
-            let state = &mut self.vars[accumulator.var];
-            state.regs.clear();
-            state.axes.truncate(state.axes.len() - apart.len());
-            state.varying = false;
-            let parts = parts.chunks(parts.len() / regs.len());
-            let combined: Vec<VReg> =
-                regs.iter().zip(parts).map(|(&whole, parts)| self.combine(accumulator, whole, parts, lanes)).collect();
-            self.set_registers(&wholes_of, &combined);
+        for Sums { outer, body, apart, .. } in loops {
+            let extents: mcc_support::Shape = apart.iter().map(|&axis| self.kernel.axes[axis].extent).collect();
+            let mut parts_of: Vec<Vec<(VarId, Vec<i64>)>> = Vec::new();
+            for (accumulator, (of, _, whole, identity)) in accumulators.iter().zip(&sums) {
+                let (mut rounds_of, mut parts) = (Vec::new(), Vec::new());
+                for ((var, rounds), &whole) in of.iter().zip(whole) {
+                    extents.for_each_index(|index| {
+                        rounds_of.push((*var, rounds.iter().copied().chain(index.iter().map(|&round| round as i64)).collect()));
+                        // The first goes on with what there is.
+                        let is_first = index.iter().all(|&round| round == 0);
+                        let ty = self.b.ty(whole);
+                        parts.push(if is_first { whole } else { self.b.inst(ty, Op::Const(*identity), &[]) });
+                    });
+                }
+                let state = &mut self.vars[accumulator.var];
+                state.regs.clear();
+                state.axes.extend(apart);
+                state.varying |= lanes.is_some();
+                self.set_registers(&rounds_of, &parts);
+                parts_of.push(rounds_of);
+            }
+            self.partial = lanes.map(|lanes| lanes.count);
+            self.apart.clone_from(apart);
+            self.stmt_loop(*outer, body);
+            self.partial = None;
+            self.apart.clear();
+            for ((accumulator, (of, _, whole, _)), parts_of) in accumulators.iter().zip(&mut sums).zip(parts_of) {
+                let parts = self.registers(&parts_of);
+                let state = &mut self.vars[accumulator.var];
+                state.regs.clear();
+                state.axes.truncate(state.axes.len() - apart.len());
+                let each = parts.len() / of.len();
+                *whole = parts.chunks(each).map(|parts| self.together(accumulator, parts, lanes)).collect();
+            }
+        }
+        for (accumulator, (of, regs, mut whole, _)) in accumulators.iter().zip(sums) {
+            if let Some(lanes) = lanes {
+                self.vars[accumulator.var].varying = false;
+                whole = regs.iter().zip(whole).map(|(&reg, parts)| self.combine(accumulator, reg, parts, lanes)).collect();
+            }
+            self.set_registers(&of, &whole);
         }
     }
 
@@ -184,21 +244,26 @@ impl Codegen<'_> {
         bug!("{}: the update of {} has no identity", self.kernel.name, accumulator.var)
     }
 
-    /// The update applied to the parts of all rounds, to half of the lanes with the other half while vectors have so few, and then to what
-    /// is left and the whole.
-    fn combine(&mut self, accumulator: &Accumulator, whole: VReg, parts: &[VReg], mut lanes: Lanes) -> VReg {
-        let term = self.term(accumulator);
+    /// The update applied to the parts of all rounds.
+    fn together(&mut self, accumulator: &Accumulator, parts: &[VReg], lanes: Option<Lanes>) -> VReg {
         let mut parts = parts.to_vec();
-        self.vector = Some(lanes);
+        let around = self.vector;
+        self.vector = lanes.or(around);
         while parts.len() > 1 {
+            let term = self.term(accumulator);
             let pairs = parts.chunks(2);
             parts = pairs.map(|pair| if let [a, b] = *pair { self.updated(accumulator, term, a, b) } else { pair[0] }).collect();
         }
-        self.vector = None;
-        let mut parts = parts[0];
+        self.vector = around;
+        parts[0]
+    }
+
+    /// The update applied to half of the lanes with the other half while vectors have so few, and then to what is left and the whole.
+    fn combine(&mut self, accumulator: &Accumulator, whole: VReg, mut parts: VReg, mut lanes: Lanes) -> VReg {
+        let term = self.term(accumulator);
         let lane = self.b.ty(parts).lane();
         while self.facts.lane_counts(lane).contains(&usize::from(lanes.count / 2)) {
-            lanes.count /= 2;
+            lanes = Lanes { count: lanes.count / 2, used: lanes.count / 2, ..lanes };
             let ty = self.b.ty(parts).with_lanes(lanes.count);
             let [low, high] = [0, lanes.count].map(|lane| self.b.inst(ty, Op::Extract(lane), &[parts]));
             self.vector = Some(lanes);

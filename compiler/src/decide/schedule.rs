@@ -1,30 +1,37 @@
 //! How each kernel runs: which axis becomes lanes, and which rounds share registers. Reads from top to bottom.
 
 mod rows;
+mod sums;
+mod walk;
 
 use std::collections::BTreeMap;
 
 use mcc_kernel::Facts;
 use mcc_support::EntityMap;
 
+use self::sums::Parts;
 use super::cost;
 use super::nest::{
     Access, Nest, Reduction, Stride, accesses, distance, is_constant, lane_bits, lane_counts, loads, nests, plain_dim, stride,
 };
 use crate::decisions::{Layout, Step};
 use crate::loops::linear::{Atom, KernelRanges, Linear};
-use crate::loops::{AxisId, Buffer, BufferId, Kernel, Program, Role, Stmt};
+use crate::loops::{AxisId, Buffer, BufferId, Expr, ExprId, Kernel, Program, Role, Stmt};
+use walk::Walk;
 
 /// Multiply-adds in the body of a tile's innermost loop, at most.
 const MAX_BODY: usize = 112;
-/// Sums in lanes that are under way at once.
+/// Sums in lanes that are under way at once: of one row, and of several.
 const SUMS: usize = 4;
+const SUMS_OF_ROWS: usize = 8;
 /// Rounds of a short loop are unrolled up to this many.
 const MAX_UNROLLED: usize = 8;
 /// Rounds at the end of an axis that are done together, at most.
 pub const MAX_END: usize = 4;
-/// Statements with more expressions than this are long: repeating them makes the code larger, not faster.
+/// Statements with more expressions than this are long: repeating them makes the code much larger.
 const LONG: usize = 40;
+/// Where so many operations wait for each other, several vectors are done side by side.
+const WAITING: usize = 10;
 
 /// The steps for one kernel of a fused program.
 pub fn choose(program: &Program, kernel: &Kernel, layouts: &BTreeMap<String, Layout>, facts: &Facts) -> Vec<Step> {
@@ -54,6 +61,16 @@ pub struct Tile {
     pub rows: Vec<Rows>,
     /// Whether one factor is the same in all lanes.
     pub broadcasts: bool,
+    /// What its size was chosen for; `None` where the lanes are summed.
+    pub problem: Option<cost::Problem>,
+    /// Rounds at the ends of axes that have tiles of their own, the innermost axis first.
+    pub ends: Vec<Peel>,
+    /// The axes whose rounds at the ends are done one by one.
+    pub apart: Vec<AxisId>,
+    /// Columns whose rows are done before those of the next ones.
+    pub block: Option<usize>,
+    /// Factors of a step that stay in registers, in vectors.
+    pub factors: usize,
 }
 
 /// Rounds that are jammed.
@@ -103,14 +120,18 @@ impl Tile {
 
     /// The reduction's axes, the one along which operands are neighbours innermost.
     pub fn reduce_order(&self, kernel: &Kernel, reduction: &Reduction) -> Vec<AxisId> {
-        let mut order = reduction.axes.clone();
-        // Channels, the first as lowered, are neighbours in feature maps and the longest. Where each has its own kernel there are none,
-        // and the steps along rows of the map come last: neighbouring results share what they load.
-        if self.broadcasts && order.len() > 1 && kernel.axes[order[0]].extent > 1 {
-            order.rotate_left(1);
-        }
-        order
+        reduce_order(kernel, reduction, self.broadcasts)
     }
+}
+
+fn reduce_order(kernel: &Kernel, reduction: &Reduction, broadcasts: bool) -> Vec<AxisId> {
+    let mut order = reduction.axes.clone();
+    // Channels, the first as lowered, are neighbours in feature maps and the longest. Where each has its own kernel there are none,
+    // and the steps along rows of the map come last: neighbouring results share what they load.
+    if broadcasts && order.len() > 1 && kernel.axes[order[0]].extent > 1 {
+        order.rotate_left(1);
+    }
+    order
 }
 
 impl Tiler<'_> {
@@ -136,7 +157,7 @@ impl Tiler<'_> {
 
     fn tile(&self, bits: usize, lane_counts: &[usize]) -> Option<Tile> {
         let lanes = lane_counts[0];
-        let long = |axis: AxisId| self.extent(axis) >= lanes;
+        let long = |axis: AxisId| self.extent(axis) >= fewest(self.facts, lanes);
         // Along an axis where operands are neighbours or the same, all lanes come with one instruction.
         let whole = |axis| self.operands.iter().all(|access| self.stride(access, axis) != Stride::Other);
         let stored =
@@ -144,7 +165,8 @@ impl Tiler<'_> {
         let spatial = spatial_in_lanes(self.kernel, self.nest, bits);
         let first =
             |fits: &dyn Fn(AxisId) -> bool| spatial.iter().copied().find(|&axis| long(axis) && fits(axis)).map(Vector::Spatial);
-        let reduced = || self.reduction.axes.iter().copied().find(|&axis| !self.operands.is_empty() && long(axis) && whole(axis));
+        let sums = |&axis: &AxisId| !self.operands.is_empty() && self.extent(axis) >= lanes && whole(axis);
+        let reduced = || self.reduction.axes.iter().copied().find(sums);
         // Lanes that are stored apart cost less than lanes that are summed.
         let vector = first(&|axis| whole(axis) && stored(axis))
             .or_else(|| first(&|axis| whole(axis)))
@@ -156,11 +178,27 @@ impl Tiler<'_> {
         })
     }
 
-    /// Elements of the widest dimension that an operand walks over in a round of an axis.
-    fn step(&self, axis: AxisId) -> usize {
-        let index = self.operands.iter().flat_map(|access| &access.index);
-        let steps = index.map(|&index| Linear::of(&self.kernel.exprs, index).coefficient(Atom::Axis(axis)).unsigned_abs());
-        steps.max().unwrap_or(1) as usize
+    /// How windows slide along an axis: what some index adds to it.
+    fn window(&self, axis: AxisId) -> cost::Window {
+        let pads = self.padded.iter().find(|peel| peel.axis == axis).map_or([0, 0], |peel| [peel.first, peel.last]);
+        let mut found = cost::Window { pads, ..cost::Window::NONE };
+        for &index in self.operands.iter().flat_map(|access| &access.index) {
+            let form = Linear::of(&self.kernel.exprs, index);
+            let along = |axis: AxisId| form.coefficient(Atom::Axis(axis)).unsigned_abs() as usize;
+            let taps = self.reduction.axes.iter().filter(|&&axis| along(axis) > 0);
+            if along(axis) > 0 {
+                found.step = found.step.max(along(axis));
+                found.taps = found.taps.max(taps.clone().map(|&axis| self.extent(axis)).product());
+                found.span = found.span.max(1 + taps.map(|&axis| along(axis) * (self.extent(axis) - 1)).sum::<usize>());
+            }
+        }
+        found
+    }
+
+    /// Whether neighbours along an axis slide over the same elements.
+    fn overlaps(&self, axis: AxisId) -> bool {
+        let window = self.window(axis);
+        window.span > window.step && self.extent(axis) > 1
     }
 
     /// Rows reuse what varies along the lanes only.
@@ -170,11 +208,15 @@ impl Tiler<'_> {
 
     fn spatial(&self, vector: AxisId, lane_counts: &[usize], bits: usize) -> Tile {
         let others: Vec<AxisId> = self.nest.spatial.iter().rev().copied().filter(|&axis| axis != vector).collect();
-        let inner = others.iter().position(|&axis| self.reuses(axis));
-        let outer = inner.and_then(|at| others.get(at + 1).copied()).filter(|&axis| self.reuses(axis));
+        let broadcasts = self.operands.iter().any(|access| self.stride(access, vector) == Stride::Zero);
+        let jams = |axis: AxisId| self.reuses(axis) || !broadcasts && self.overlaps(axis);
+        let inner = others.iter().position(|&axis| jams(axis));
+        let outer = inner.and_then(|at| others.get(at + 1).copied()).filter(|&axis| jams(axis));
         let inner = inner.map(|at| others[at]);
         let merged = outer.zip(inner).filter(|&(outer, inner)| self.may_merge(outer, inner));
-        let extent = |axis: Option<AxisId>| axis.map_or(1, |axis| self.between(axis));
+        // Windows at the ends have tiles like the others.
+        let rounds = |axis| if broadcasts { self.between(axis) } else { self.extent(axis) };
+        let extent = |axis: Option<AxisId>| axis.map_or(1, rounds);
         let rows = if merged.is_some() { [extent(outer) * extent(inner), 1] } else { [extent(inner), extent(outer)] };
         // A long epilogue is repeated for every accumulator.
         let registers = self.facts.vector_registers as usize;
@@ -185,14 +227,30 @@ impl Tiler<'_> {
             panel: self.operands.iter().find_map(panel),
             lane_counts: lane_counts.to_vec(),
             lane_bytes: bits / 8,
+            parts: self.facts.has_parts(),
             rows,
             depth: self.reduction.axes.iter().map(|&axis| self.extent(axis)).product(),
-            broadcasts: self.operands.iter().any(|access| self.stride(access, vector) == Stride::Zero),
-            ends: [inner, outer].map(|axis| axis.map_or(0, |axis| self.extent(axis) - self.between(axis))),
-            steps: [inner, outer].map(|axis| axis.map_or(1, |axis| self.step(axis))),
+            broadcasts,
+            ends: [inner, outer].map(|axis| axis.map_or(0, |axis| self.extent(axis) - rounds(axis))),
+            windows: [inner, outer].map(|axis| axis.map_or(cost::Window::NONE, |axis| self.window(axis))),
+            weighted: self.operands.len() > 1,
+            map: self.map(vector, lane_counts[0], [inner, outer]),
             most: if long { registers / 2 } else { registers },
+            sums: self.sums(broadcasts),
+            row_bytes: inner.map_or(0, |axis| self.row_bytes(axis, vector, bits)),
+            has_panels: self.operands.iter().any(|access| is_constant(self.program, access.buffer)),
         };
-        let (size, broadcasts) = (problem.best(self.facts), problem.broadcasts);
+        let size = problem.best(self.facts);
+        let mut ends = self.padded.clone();
+        let mut apart = Vec::new();
+        let cuts = (!broadcasts).then(|| problem.cuts(size, self.facts));
+        for (cut, axis) in cuts.into_iter().flatten().zip([inner, outer]) {
+            if let Some(end) = ends.iter_mut().find(|end| Some(end.axis) == axis) {
+                [end.first, end.last] = cut.ends;
+                apart.extend(axis.filter(|_| !cut.together));
+            }
+        }
+        ends.retain(|end| end.first + end.last > 0);
         let rows = match (merged, inner) {
             (Some((outer, inner)), _) => vec![Rows { axis: outer, merged: Some(inner), count: size.rows[0] }],
             (None, Some(inner)) => {
@@ -210,7 +268,26 @@ impl Tiler<'_> {
             panel,
             rows,
             broadcasts,
+            ends,
+            apart,
+            block: problem.block(size, self.facts),
+            factors: problem.factors(problem.vectors(size.columns)),
+            problem: Some(problem),
         }
+    }
+
+    /// What windows slide over along two axes of rows.
+    fn map(&self, vector: AxisId, lanes: usize, rows: [Option<AxisId>; 2]) -> Option<cost::Map> {
+        let Tiler { program, kernel, layouts, ref operands, ref results, .. } = *self;
+        let walk = Walk { program, kernel, layouts, operands, results, vector };
+        let map = self.operands.iter().max_by_key(|access| self.program.buffers[access.buffer].ty.size_bytes())?;
+        let bytes = |axis: AxisId| {
+            let distance = self.distance(map, axis)?.unsigned_abs() as usize / self.window(axis).step;
+            Some((distance * self.program.buffers[map.buffer].ty.dtype.size_bits()).div_ceil(8))
+        };
+        let [inner, outer] = rows.map(|axis| axis.map_or(Some(0), bytes));
+        let columns_first = walk.streams(lanes, self.facts);
+        Some(cost::Map { distances: [inner?, outer?], columns_first, is_far: walk.bytes(true) > self.facts.l2_bytes })
     }
 
     /// Whether two axes, one just inside of the other, can be walked as one: the end of a round of the inner one is where the next
@@ -243,6 +320,11 @@ impl Tiler<'_> {
             panel: None,
             rows: columns.into_iter().chain(rows).collect(),
             broadcasts: true,
+            problem: None,
+            ends: Vec::new(),
+            apart: Vec::new(),
+            block: None,
+            factors: 0,
         }
     }
 }
@@ -333,6 +415,35 @@ fn expression_count<'s>(kernel: &Kernel, stmts: impl Iterator<Item = &'s Stmt>) 
     seen.len()
 }
 
+/// The operations that wait for each other from what is loaded to what is stored, at most.
+fn longest_chain(kernel: &Kernel, stmts: &[Stmt]) -> usize {
+    fn length(kernel: &Kernel, expr: ExprId, known: &mut BTreeMap<ExprId, usize>) -> usize {
+        if let Some(&length) = known.get(&expr) {
+            return length;
+        }
+        let operands = match kernel.exprs.get(expr) {
+            Expr::Load { .. } => Vec::new(),
+            _ => kernel.exprs.operands(expr),
+        };
+        let longest = operands.into_iter().map(|operand| length(kernel, operand, known) + 1).max().unwrap_or(0);
+        known.insert(expr, longest);
+        longest
+    }
+    let (mut known, mut longest) = (BTreeMap::new(), 0);
+    let mut add = |stmt: &Stmt| {
+        if let Stmt::Store { value, .. } = stmt {
+            longest = longest.max(length(kernel, *value, &mut known));
+        }
+    };
+    stmts.iter().for_each(|stmt| stmt.walk(&mut add));
+    longest
+}
+
+/// Rounds for which a vector of so many lanes is worth it: all of them or, where it may be used in part, more than the half.
+fn fewest(facts: &Facts, lanes: usize) -> usize {
+    if facts.has_parts() { lanes / 2 + 1 } else { lanes }
+}
+
 /// Size of tiles that cover `extent` with as few of at most `limit` as can be, as evenly as can be.
 fn even(extent: usize, limit: usize) -> usize {
     extent.div_ceil(extent.div_ceil(limit.max(1)).max(1)).max(1)
@@ -352,7 +463,7 @@ impl Chooser<'_> {
     /// `outermost`: whether no loop stands around the nest.
     fn nest(&mut self, nest: &Nest, outermost: bool) {
         if nest.is_elementwise() {
-            return self.elementwise(nest);
+            return self.elementwise(nest, outermost);
         }
         if let Some(reduction) = nest.reduction(self.kernel) {
             let together = nest.spatial.iter().all(|&axis| self.may_run_together(nest, axis));
@@ -365,7 +476,7 @@ impl Chooser<'_> {
         // A tree: each nest in it comes by itself.
         if let Some(rows) = self.rows_together(nest) {
             self.together = rows.count;
-            self.jam(&rows, &[]);
+            self.jam(&rows, &[], false);
         }
     }
 
@@ -391,21 +502,31 @@ impl Chooser<'_> {
         }
     }
 
-    /// Turns an axis of this extent into vectors that are unrolled, the widest first, and what is left over into single rounds.
-    fn vectors(&mut self, axis: &str, extent: usize, lane_counts: &[usize]) {
-        let Some((&lanes, narrower)) = lane_counts.split_first() else { return self.unroll(axis.into()) };
+    /// Turns an axis of this extent into vectors that are unrolled, the widest first, and what is left over into a part of one, or
+    /// into narrower ones and single rounds. Gives the number of vectors of each loop.
+    fn vectors(&mut self, axis: &str, extent: usize, lane_counts: &[usize]) -> Parts {
+        let Some((&lanes, narrower)) = lane_counts.split_first() else {
+            self.unroll(axis.into());
+            return vec![(axis.into(), extent)];
+        };
         if extent < lanes {
+            if extent > 1 && self.facts.has_parts() {
+                self.steps.push(Step::Vectorize { axis: axis.into() });
+                return vec![(axis.into(), 1)];
+            }
             return self.vectors(axis, extent, narrower);
         }
         self.split(axis, lanes);
         self.unroll(format!("{axis}.o"));
         self.steps.push(Step::Vectorize { axis: format!("{axis}.i") });
+        let mut parts = vec![(format!("{axis}.i"), extent / lanes)];
         if !extent.is_multiple_of(lanes) {
-            self.vectors(&format!("{axis}.t"), extent % lanes, narrower);
+            parts.extend(self.vectors(&format!("{axis}.t"), extent % lanes, narrower));
         }
+        parts
     }
 
-    fn elementwise(&mut self, nest: &Nest) {
+    fn elementwise(&mut self, nest: &Nest, outermost: bool) {
         let stmts: Vec<&Stmt> = nest.body.iter().collect();
         let Some(bits) = lane_bits(self.program, self.kernel, &stmts) else { return };
         let lane_counts = lane_counts(self.facts, bits);
@@ -433,7 +554,7 @@ impl Chooser<'_> {
             .spatial
             .iter()
             .rev()
-            .filter(|&&axis| self.extent(axis) >= narrowest && self.may_run_together(nest, axis))
+            .filter(|&&axis| self.extent(axis) >= fewest(self.facts, narrowest) && self.may_run_together(nest, axis))
             .min_by_key(|&&axis| cost(axis))
         else {
             return;
@@ -446,12 +567,23 @@ impl Chooser<'_> {
         let padded = padded.unwrap_or_default();
         self.peel(&padded);
         let (name, extent) = self.between(&padded, vector);
-        if extent < narrowest {
-            return;
-        }
-        let lanes = *lane_counts.iter().find(|&&lanes| lanes <= extent).expect("the narrowest fits");
-        let block = (lanes * if self.together > 1 || expression_count(self.kernel, nest.body.iter()) > LONG { 1 } else { 2 })
-            .min(extent / lanes * lanes);
+        let Some(&lanes) = lane_counts.iter().find(|&&lanes| extent >= fewest(self.facts, lanes)) else { return };
+        let (count, chain) = (expression_count(self.kernel, nest.body.iter()), longest_chain(self.kernel, nest.body));
+        let vectors = match chain {
+            _ if self.together > 1 && chain >= WAITING => 1,
+            // Few of the operations can be done at once, but where each multiply-add is many of them. Without a loop left, what is loaded for
+            // them would be kept over others.
+            _ if chain >= WAITING && count <= 4 * chain && self.facts.fma => {
+                if outermost {
+                    4
+                } else {
+                    (extent / lanes / 2).clamp(1, 4)
+                }
+            }
+            _ if count > LONG => 1,
+            _ => 2,
+        };
+        let block = (lanes * vectors).min((extent / lanes).max(1) * lanes).min(extent);
         self.split(&name, block);
         self.vectors(&format!("{name}.i"), block, &lane_counts);
         if extent % block > 0 {
@@ -463,6 +595,22 @@ impl Chooser<'_> {
     fn peel(&mut self, padded: &[Peel]) {
         for peel in padded {
             self.steps.push(Step::Peel { axis: self.name(peel.axis), first: peel.first, last: peel.last });
+        }
+    }
+
+    /// Rounds at the ends are done together or one by one, so that each knows what lies outside.
+    fn ends(&mut self, tile: &Tile) {
+        for end in &tile.ends {
+            let is_tile = !tile.broadcasts && tile.rows.iter().any(|rows| rows.axis == end.axis);
+            for (suffix, rounds) in [("b", end.first), ("e", end.last)] {
+                let name = format!("{}.{suffix}", self.name(end.axis));
+                match rounds {
+                    0 | 1 => {}
+                    2 | 3 if tile.apart.contains(&end.axis) => self.steps.push(Step::Peel { axis: name, first: 1, last: 1 }),
+                    _ if is_tile || rounds <= MAX_END => self.unroll(name),
+                    _ => {}
+                }
+            }
         }
     }
 
@@ -490,36 +638,35 @@ impl Chooser<'_> {
         }
         match tile.vector {
             Vector::Spatial(vector) => {
-                self.place_columns(nest, reduction, (vector, tile.columns), outermost);
-                let operands = accesses(&self.kernel.exprs, reduction.updates);
-                let padded = padded_rounds(&self.program.buffers, self.kernel, nest, &operands).unwrap_or_default();
-                self.peel(&padded);
-                // At the ends rounds are done together, so that each knows what lies outside.
-                let ends = padded.iter().flat_map(|peel| [(peel, "b", peel.first), (peel, "e", peel.last)]);
-                for (peel, end, _) in ends.filter(|&(_, _, rounds)| (2..=MAX_END).contains(&rounds)) {
-                    self.unroll(format!("{}.{end}", self.name(peel.axis)));
-                }
-                tile.rows.iter().for_each(|rows| self.jam(rows, &padded));
-                let (name, extent) = self.between(&padded, vector);
+                let walked = self.place_columns(nest, reduction, vector, tile, outermost);
+                self.peel(&tile.ends);
+                self.ends(tile);
+                let evenly = tile.problem.as_ref().is_some_and(|problem| !problem.is_windows());
+                let rows: Vec<Parts> = tile.rows.iter().map(|rows| self.jam(rows, &tile.ends, evenly)).collect();
+                let (name, extent) = match tile.block {
+                    Some(block) if walked != self.name(vector) => (walked, block),
+                    _ => self.between(&tile.ends, vector),
+                };
+                let mut columns = Parts::new();
                 match tile.panel {
-                    None => self.columns(&name, extent, tile),
+                    None => self.columns(&name, extent, tile, &mut columns),
                     Some(panel) => {
                         self.split(&name, panel);
                         if extent >= panel {
-                            self.columns(&format!("{name}.i"), panel, tile);
+                            self.columns(&format!("{name}.i"), panel, tile, &mut columns);
                         }
                         if extent % panel > 0 {
-                            self.columns(&format!("{name}.t"), extent % panel, tile);
+                            self.columns(&format!("{name}.t"), extent % panel, tile, &mut columns);
                         }
                     }
                 }
-                self.unroll_steps(&order, tile);
+                self.unroll_steps(&order, tile, &rows, &columns);
             }
             Vector::Reduce(vector) => {
                 let name = self.name(vector);
                 // The axis in lanes is the innermost.
                 self.move_inside(&name, &self.name(last));
-                tile.rows.iter().for_each(|rows| self.jam(rows, &[]));
+                tile.rows.iter().for_each(|rows| drop(self.jam(rows, &[], true)));
                 let rows = tile.rows.iter().map(|rows| rows.count).product::<usize>() * self.together;
                 self.sum_in_lanes(&name, self.extent(vector), tile.columns, rows);
             }
@@ -527,116 +674,109 @@ impl Chooser<'_> {
     }
 
     /// Splits an axis of this extent into the columns of tiles, in vectors.
-    fn columns(&mut self, name: &str, extent: usize, tile: &Tile) {
+    fn columns(&mut self, name: &str, extent: usize, tile: &Tile, parts: &mut Parts) {
         self.split(name, tile.columns);
         if extent >= tile.columns {
-            self.vectors(&format!("{name}.i"), tile.columns, &tile.lane_counts);
+            parts.extend(self.vectors(&format!("{name}.i"), tile.columns, &tile.lane_counts));
         }
         if !extent.is_multiple_of(tile.columns) {
-            self.vectors(&format!("{name}.t"), extent % tile.columns, &tile.lane_counts);
+            parts.extend(self.vectors(&format!("{name}.t"), extent % tile.columns, &tile.lane_counts));
         }
     }
 
     /// Runs a reduction of this extent in lanes, with so many accumulators that they do not wait for each other.
     fn sum_in_lanes(&mut self, name: &str, extent: usize, lanes: usize, rows: usize) {
-        let apart = (SUMS / rows.max(1)).min(extent / lanes);
+        let sums = if self.together > 1 { SUMS_OF_ROWS } else { SUMS };
+        let apart = (sums / rows.max(1)).min(extent / lanes);
         if apart > 1 {
             self.split(name, lanes * apart);
             self.split(&format!("{name}.i"), lanes);
-            self.unroll(format!("{name}.i.o"));
+            self.steps.push(Step::Apart { axis: format!("{name}.i.o") });
             self.steps.push(Step::Vectorize { axis: format!("{name}.i.i") });
             let rest = extent % (lanes * apart);
             if rest >= lanes {
-                self.sum_in_lanes(&format!("{name}.t"), rest, lanes, SUMS);
+                self.sum_in_lanes(&format!("{name}.t"), rest, lanes, SUMS_OF_ROWS);
+            } else {
+                self.sum_rest(name, rest);
             }
         } else {
             self.split(name, lanes);
             self.steps.push(Step::Vectorize { axis: format!("{name}.i") });
+            self.sum_rest(name, extent % lanes);
+        }
+    }
+
+    /// Runs the rest of a reduction that was split in a part of a vector, where that is possible.
+    fn sum_rest(&mut self, name: &str, rest: usize) {
+        if rest > 1 && self.facts.has_parts() {
+            self.steps.push(Step::Vectorize { axis: format!("{name}.t") });
         }
     }
 
     /// Puts the axis in lanes outermost, so that each panel of weights comes once from memory and then from the cache for every tile.
-    /// Where it is the rows that are too large for the cache, and all panels fit, innermost: then each row comes once.
-    fn place_columns(&mut self, nest: &Nest, reduction: &Reduction, (vector, columns): (AxisId, usize), outermost: bool) {
+    /// Where it is the rows that are too large for the cache, and all panels fit, innermost: then each row comes once. A block of columns
+    /// is done inside of a row; returns the axis of its columns.
+    fn place_columns(&mut self, nest: &Nest, reduction: &Reduction, vector: AxisId, tile: &Tile, outermost: bool) -> String {
+        let name = self.name(vector);
         if !outermost {
-            return;
+            return name;
         }
         let operands = accesses(&self.kernel.exprs, reduction.updates);
-        let bytes = |along: bool| -> usize {
-            let moves = |access: &&Access| {
-                let walk = stride(self.program, self.layouts, self.kernel, access, vector);
-                (walk != Stride::Zero) == along
-            };
-            operands.iter().filter(moves).map(|access| self.program.buffers[access.buffer].ty.size_bytes()).sum()
+        let results = accesses(&self.kernel.exprs, reduction.stores.iter().copied());
+        let walk = Walk {
+            program: self.program,
+            kernel: self.kernel,
+            layouts: self.layouts,
+            operands: &operands,
+            results: &results,
+            vector,
         };
-        // All operands of windows go along: without weights there is nothing that should stay. A pass over a map that fits no cache should
-        // use whole lines, or best all of them.
-        let constant = operands.iter().any(|access| is_constant(self.program, access.buffer));
-        let column_bytes = columns * operands.iter().map(|access| self.element_bytes(access)).max().unwrap_or(1);
-        let fits = if column_bytes < self.facts.line_bytes { self.facts.l2_bytes } else { 4 * self.facts.l2_bytes };
-        let streams = bytes(false) == 0 && (!constant || bytes(true) > fits);
-        let rows_come_once = streams || bytes(false) > self.facts.l2_bytes && bytes(true) <= self.facts.l2_bytes / 2;
-        let last = nest.spatial.iter().rev().copied().find(|&axis| axis != vector);
-        match last {
-            Some(_) if rows_come_once && nest.spatial.last() == Some(&vector) => {}
-            Some(last) if rows_come_once => {
-                self.move_inside(&self.name(vector), &self.name(last));
+        let streams = walk.streams(tile.columns, self.facts);
+        let rows_come_once = streams || walk.bytes(false) > self.facts.l2_bytes && walk.bytes(true) <= self.facts.l2_bytes / 2;
+        let others: Vec<AxisId> = nest.spatial.iter().rev().copied().filter(|&axis| axis != vector).collect();
+        if let (true, Some(&last)) = (rows_come_once, others.first()) {
+            if nest.spatial.last() != Some(&vector) {
+                self.move_inside(&name, &self.name(last));
             }
-            _ if nest.spatial.first() != Some(&vector) => {
-                self.steps.push(Step::Move { axis: self.name(vector), inside: None });
-            }
-            _ => {}
+            return name;
         }
+        if nest.spatial.first() != Some(&vector) {
+            self.steps.push(Step::Move { axis: name.clone(), inside: None });
+        }
+        let row = tile.rows.first().and_then(|rows| others.iter().position(|&axis| axis == rows.axis));
+        let around = row.and_then(|at| others.get(at + 1)).filter(|&&axis| self.extent(axis) > 1);
+        let (Some(block), Some(&around)) = (tile.block, around) else { return name };
+        self.split(&name, block);
+        self.move_inside(&format!("{name}.i"), &self.name(around));
+        format!("{name}.i")
     }
 
-    fn element_bytes(&self, access: &Access) -> usize {
-        self.program.buffers[access.buffer].ty.dtype.size_bytes()
-    }
-
-    /// Splits an axis into groups of rounds that are done together.
-    fn jam(&mut self, rows: &Rows, padded: &[Peel]) {
+    /// Splits an axis into groups of rounds that are done together, as even as can be or full ones and a rest.
+    fn jam(&mut self, rows: &Rows, padded: &[Peel], evenly: bool) -> Parts {
         let (mut name, mut extent) = self.between(padded, rows.axis);
         if let Some(inner) = rows.merged {
             self.steps.push(Step::Merge { outer: name.clone(), inner: self.name(inner) });
             name = format!("{name}.{}", self.name(inner));
             extent *= self.extent(inner);
         }
-        self.split(&name, rows.count);
-        if extent >= rows.count {
-            self.unroll(format!("{name}.i"));
+        if extent == 0 {
+            return Parts::new();
         }
-        if extent % rows.count > 0 {
-            self.unroll(format!("{name}.t"));
-        }
-    }
-
-    /// Unrolls the steps of a tile's reduction, the innermost first, while the body stays short.
-    fn unroll_steps(&mut self, order: &[AxisId], tile: &Tile) {
-        let rows: usize = tile.rows.iter().map(|rows| rows.count).product();
-        let accumulators = rows * tile.columns.div_ceil(tile.lane_counts[0]);
-        let mut body = accumulators;
-        for &axis in order.iter().rev() {
-            let (name, extent) = (self.name(axis), self.extent(axis));
-            // Without a loop left, the factors of windows stay in registers from tile to tile, where there are enough of them.
-            let steps = body / accumulators * extent;
-            let all = steps == order.iter().map(|&axis| self.extent(axis)).product::<usize>();
-            let crowded = !tile.broadcasts && all && accumulators + steps > self.facts.vector_registers as usize;
-            if body * extent <= MAX_BODY && !crowded {
-                self.unroll(name);
-                body *= extent;
-                continue;
+        let [(size, count), (rest, rests)] = cost::parts(extent, rows.count, evenly);
+        let mut parts = Parts::new();
+        if rests <= 1 {
+            self.split(&name, size);
+            parts.extend((count > 0).then(|| (format!("{name}.i"), size)));
+            parts.extend((rests > 0).then(|| (format!("{name}.t"), rest)));
+        } else {
+            self.steps.push(Step::Peel { axis: name.clone(), first: 0, last: rest * rests });
+            for (part, size) in [("m", size), ("e", rest)] {
+                self.split(&format!("{name}.{part}"), size);
+                parts.push((format!("{name}.{part}.i"), size));
             }
-            // Part of the rounds, where the loop is still all of the body.
-            let factor = [4, 2].into_iter().find(|&factor| accumulators * factor <= MAX_BODY);
-            if let Some(factor) = factor.filter(|_| body == accumulators && extent >= 16) {
-                self.split(&name, factor);
-                self.unroll(format!("{name}.i"));
-                if extent % factor > 0 {
-                    self.unroll(format!("{name}.t"));
-                }
-            }
-            return;
         }
+        parts.iter().for_each(|(name, _)| self.unroll(name.clone()));
+        parts
     }
 
     /// Unrolls the innermost loops while their rounds together stay few.

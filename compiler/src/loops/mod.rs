@@ -78,6 +78,8 @@ pub enum AxisMode {
     Serial,
     /// All rounds in one body: for a spatial axis jammed (statement by statement over all rounds), for others one after the other.
     Unroll,
+    /// As unrolled, of an axis that reduces: each round combines into parts of its own of the variables, which become one after all rounds.
+    Apart,
     /// One lane for each round.
     Vector,
 }

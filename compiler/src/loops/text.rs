@@ -72,7 +72,7 @@ const KINDS: [(&str, AxisKind); 3] =
     [("spatial", AxisKind::Spatial), ("reduce", AxisKind::Reduce), ("sequential", AxisKind::Sequential)];
 
 /// Of a loop that is not serial.
-const MODES: [(&str, AxisMode); 2] = [("unroll", AxisMode::Unroll), ("vector", AxisMode::Vector)];
+const MODES: [(&str, AxisMode); 3] = [("unroll", AxisMode::Unroll), ("apart", AxisMode::Apart), ("vector", AxisMode::Vector)];
 
 fn name_of<T: PartialEq>(table: &[(&'static str, T)], item: T) -> Option<&'static str> {
     table.iter().find(|(_, other)| *other == item).map(|(name, _)| *name)

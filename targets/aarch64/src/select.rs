@@ -261,6 +261,7 @@ impl Selector {
             Op::Pack => self.pack(cx, to, ty, args),
             Op::Extract(lane) => self.extract(cx, to, ty, args[0], *lane),
             Op::Store { .. } | Op::StorePtr(_) | Op::Prefetch(_) | Op::Call(_) | Op::CallPtr => cx.unsupported(op),
+            Op::LoadFirst { .. } | Op::StoreFirst { .. } | Op::Splice(_) => cx.unsupported(op),
         }
     }
 

@@ -49,9 +49,10 @@ impl Lower<'_, '_> {
             Op::LoadPtr(address) => self.load(Type::Ptr, address, 8),
             Op::SlotAddr(slot) => self.slot_address(*slot),
             Op::SymbolAddr(name) => self.symbol_address(name),
-            Op::Store { .. } | Op::StorePtr(_) | Op::Prefetch(_) | Op::Call(_) | Op::CallPtr => {
+            Op::Store { .. } | Op::StoreFirst { .. } | Op::StorePtr(_) | Op::Prefetch(_) | Op::Call(_) | Op::CallPtr => {
                 bug!("{op:?} is no operation that computes")
             }
+            Op::LoadFirst { .. } | Op::Splice(_) => bug!("a part of a vector, which the facts lack"),
             _ => {
                 let values: Vec<_> = args.iter().map(|&arg| self.value(arg)).collect();
                 let source = self.ty(args[0]);

@@ -137,7 +137,7 @@ impl Emitter<'_> {
 
     /// An instruction between two registers.
     fn simple(&mut self, row: Row, bits: u32, reg: u8, rm: Place) {
-        self.encode(&Fields { row, bits, reg, vvvv: None, rm, mask: 0, fourth: None, imm: Imm::None });
+        self.encode(&Fields { row, bits, reg, vvvv: None, rm, mask: 0, zeroes: false, fourth: None, imm: Imm::None });
     }
 
     fn frame_place(&self, offset: u32) -> Place {
@@ -166,7 +166,17 @@ impl Emitter<'_> {
     fn move_stack(&mut self, row: Row) {
         if self.frame.size > 0 {
             let imm = Imm::Word(self.frame.size as i32);
-            self.encode(&Fields { row, bits: 64, reg: 0, vvvv: None, rm: Place::Reg(RSP), mask: 0, fourth: None, imm });
+            self.encode(&Fields {
+                row,
+                bits: 64,
+                reg: 0,
+                vvvv: None,
+                rm: Place::Reg(RSP),
+                mask: 0,
+                zeroes: false,
+                fourth: None,
+                imm,
+            });
         }
     }
 
@@ -206,6 +216,7 @@ impl Emitter<'_> {
             vvvv: (op.vvvv != Slot::None).then(|| slot(op.vvvv)),
             rm,
             mask: slot(op.mask),
+            zeroes: op.zeroes,
             fourth,
             imm: op.imm,
         };

@@ -48,6 +48,8 @@ pub struct Fields {
     pub rm: Place,
     /// The mask register that an EVEX instruction is under; 0 for none.
     pub mask: u8,
+    /// Whether lanes that the mask leaves out become 0.
+    pub zeroes: bool,
     /// A fourth register, in VEX.
     pub fourth: Option<u8>,
     pub imm: Imm,
@@ -174,7 +176,7 @@ fn evex(bytes: &mut Vec<u8>, fields: &Fields, pp: u8, map: u8, w: bool, tuple: T
         0x62,
         (1 - r) << 7 | (1 - x) << 6 | (1 - b) << 5 | (1 - r_high) << 4 | map,
         u8::from(w) << 7 | (!vvvv & 15) << 3 | 4 | pp,
-        length << 5 | u8::from(is_broadcast) << 4 | (1 - (vvvv >> 4)) << 3 | fields.mask,
+        u8::from(fields.zeroes) << 7 | length << 5 | u8::from(is_broadcast) << 4 | (1 - (vvvv >> 4)) << 3 | fields.mask,
         fields.row.opcode,
     ]);
     let unit = match tuple {

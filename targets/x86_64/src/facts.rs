@@ -47,7 +47,7 @@ fn core(cpu: &Cpu) -> &'static Core {
 
 pub fn facts(cpu: &Cpu) -> Facts {
     let is_v4 = is_v4(cpu);
-    let kinds: [(OpKind, &[Lane]); 11] = [
+    let kinds: [(OpKind, &[Lane]); 12] = [
         (OpKind::Move, ALL),
         (OpKind::AddSub, ALL),
         (OpKind::Mul, &ALL[1..]),
@@ -60,6 +60,7 @@ pub fn facts(cpu: &Cpu) -> Facts {
         (OpKind::Shift, INTS),
         // Before AVX-512 there are none of 64 bits.
         (OpKind::IntFloat, if is_v4 { &[Lane::I32, Lane::I64, Lane::F32, Lane::F64] } else { &[Lane::I32, Lane::F32] }),
+        (OpKind::First, &[Lane::I32, Lane::I64, Lane::F32, Lane::F64]),
     ];
     let widths: &[u32] = if is_v4 { &[128, 256, 512] } else { &[128, 256] };
     let lanes = |lane: Lane| widths.iter().map(move |width| (width / lane.bits()) as u8);

@@ -50,6 +50,8 @@ pub struct Op {
     pub vvvv: Slot,
     pub rm: Rm,
     pub mask: Slot,
+    /// Whether lanes that the mask leaves out become 0.
+    pub zeroes: bool,
     pub fourth: Slot,
     pub imm: Imm,
 }

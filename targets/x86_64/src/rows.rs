@@ -190,6 +190,8 @@ pub const SHRX: Row = vector("shrx", PF2, M38, 0xf7).vex();
 pub const VMOVAPS: Row = vector("vmovaps", NP, M0F, 0x28);
 pub const VMOVUPS: Row = vector("vmovups", NP, M0F, 0x10);
 pub const VMOVUPS_STORE: Row = vector("vmovups", NP, M0F, 0x11);
+pub const VMOVUPD: Row = vector("vmovupd", P66, M0F, 0x10).wide();
+pub const VMOVUPD_STORE: Row = vector("vmovupd", P66, M0F, 0x11).wide();
 pub const VMOVSS: Row = vector("vmovss", PF3, M0F, 0x10).bytes(4);
 pub const VMOVSS_STORE: Row = vector("vmovss", PF3, M0F, 0x11).bytes(4);
 pub const VMOVSD: Row = vector("vmovsd", PF2, M0F, 0x10).wide().bytes(8);
@@ -230,6 +232,8 @@ pub const VINSERTPS: Row = vector("vinsertps", P66, M3A, 0x21).bytes(4);
 pub const VPINSRD: Row = vector("vpinsrd", P66, M3A, 0x22).bytes(4);
 pub const VPINSRQ: Row = vector("vpinsrq", P66, M3A, 0x22).w1().bytes(8);
 pub const VMOVLHPS: Row = vector("vmovlhps", NP, M0F, 0x16);
+/// Under the highest bit of each lane of another register.
+pub const VPMASKMOV: [Row; 2] = [vector("vpmaskmovd", P66, M38, 0x8c).vex(), vector("vpmaskmovq", P66, M38, 0x8c).vex().w1()];
 pub const VPERMILPS: Row = vector("vpermilps", P66, M3A, 0x04);
 pub const VPERMILPD: Row = vector("vpermilpd", P66, M3A, 0x05).wide();
 
@@ -353,6 +357,8 @@ pub const VPSRA: [Row; 3] = [
 /// By a constant; `/2` is to the right, `/4` with the sign, `/6` to the left.
 pub const VPSHIFT_IMM: [Row; 3] =
     [vector("shift", P66, M0F, 0x71), vector("shift", P66, M0F, 0x72), vector("shift", P66, M0F, 0x73).wide()];
+/// By a bit of a constant for each lane.
+pub const VBLEND: [Row; 2] = [vector("vblendps", P66, M3A, 0x0c).vex(), vector("vblendpd", P66, M3A, 0x0d).vex()];
 
 // Comparisons to vectors (VEX) and to masks (EVEX).
 pub const VPCMPEQ: [Row; 4] = [

@@ -11,6 +11,7 @@ mod integers;
 mod lanes;
 mod masks;
 mod memory;
+mod parts;
 mod scalar;
 
 use mcc_kernel::mach::{self, Latch, Operand as Constraint, Reg, RegClass};
@@ -169,6 +170,9 @@ impl<const V4: bool> mach::Select for Selector<V4> {
     }
 
     fn constant(&mut self, cx: &mut Context, to: Reg, ty: Type, bits: u64) {
+        if let Some(lane_bits) = parts::of_first_lanes(ty) {
+            return self.first_lanes(cx, to, lane_bits, bits as u8);
+        }
         let width = vector_bits(ty);
         match (ty, Self::class(ty)) {
             (_, RegClass::Int) => {
@@ -200,6 +204,8 @@ impl<const V4: bool> mach::Select for Selector<V4> {
         let ty = result.map(|result| cx.ty(result));
         match (op, to, ty) {
             (Op::Store { address, .. } | Op::StorePtr(address), ..) => self.store(cx, address, args[0]),
+            (Op::StoreFirst { lanes, address, .. }, ..) => self.store_first(cx, *lanes, address, args[0]),
+            (Op::LoadFirst { lanes, address, .. }, Some(to), Some(ty)) => self.load_first(cx, ty, to, *lanes, address),
             (Op::Prefetch(address), ..) => self.prefetch(cx, address),
             (Op::Call(name), ..) => self.call(cx, Some(name), args, to),
             (Op::CallPtr, ..) => self.call(cx, None, args, to),
@@ -264,6 +270,7 @@ impl<const V4: bool> Selector<V4> {
             Op::Select => self.select(cx, ty, to, args),
             Op::MaskAnd | Op::MaskOr | Op::MaskXor | Op::MaskNot => self.mask_logic(cx, ty, to, op, args),
             Op::MaskToInt | Op::IntToMask | Op::MaskResize => self.mask_change(cx, ty, from, to, op, args[0]),
+            Op::Splice(lanes) => self.splice(cx, ty, to, *lanes, args),
             Op::Splat => self.splat(cx, ty, to, args[0]),
             Op::Pack => self.pack(cx, ty, to, args),
             Op::Extract(lane) => self.extract(cx, from, ty, to, args[0], *lane),

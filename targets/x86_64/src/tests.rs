@@ -88,7 +88,7 @@ fn operands(fields: &Fields) -> Vec<Place> {
     let vvvv = fields.vvvv.map(Place::Reg);
     let is_general = matches!(fields.row.form, Form::General { .. });
     let is_store = match fields.row.name {
-        "mov" | "vmovups" | "vmovss" | "vmovsd" | "vmovd" | "vmovq" | "kmovq" => {
+        "mov" | "vmovups" | "vmovupd" | "vmovss" | "vmovsd" | "vmovd" | "vmovq" | "kmovq" => {
             matches!(fields.row.opcode, 0x88 | 0x89 | 0x11 | 0x7e | 0x91)
         }
         name => name.starts_with("vextract") || name.starts_with("vpextr") || name == "test",
@@ -154,7 +154,8 @@ fn difference(fields: &Fields, found: &Instruction) -> Option<String> {
     let is_whole = matches!(fields.row.form, Form::Vector { tuple: Tuple::Full, .. });
     let reg = found.op_register(0);
     let length = !is_whole || !is_vector(reg) || fields.row.name.contains("vextract") || number(reg).1 == fields.bits as usize;
-    (mask != fields.mask || !imm || !length).then(|| "has another mask, constant or length".into())
+    (mask != fields.mask || found.zeroing_masking() != fields.zeroes || !imm || !length)
+        .then(|| "has another mask, constant or length".into())
 }
 
 #[test]
@@ -165,7 +166,8 @@ fn a_decoder_reads_what_was_meant() {
             let cpu = Cpu { windows_abi, ..cpu(level) };
             let facts = TARGET.facts(&cpu);
             let signatures = mcc_conformance::signatures(&facts);
-            let cases = mcc_conformance::instructions(&facts).into_iter().flat_map(|case| case.kernels);
+            let cases = mcc_conformance::instructions(&facts).into_iter().chain(mcc_conformance::parts(&facts));
+            let cases = cases.flat_map(|case| case.kernels);
             let random = (0..40).map(|seed| mcc_conformance::random_kernel(&signatures, seed));
             for kernel in cases.chain(random) {
                 let (code, log) = logged(&kernel, &cpu);

@@ -1,7 +1,7 @@
 //! One case for every operation on every combination of types that a target has.
 
 use mcc_kernel::text::OPERATIONS;
-use mcc_kernel::{Address, Builder, Facts, Kernel, Lane, Op, Operand, Type, VReg, text, verify};
+use mcc_kernel::{Address, Builder, Facts, Kernel, Lane, Op, OpKind, Operand, Type, VReg, text, verify};
 use mcc_support::multiply_add::hard_operands;
 use mcc_support::random::Random;
 
@@ -51,7 +51,12 @@ fn candidates(types: &[Type], result: Type) -> Vec<Vec<Type>> {
 /// Everything that the target computes from registers; what that is, the verifier says.
 pub fn signatures(facts: &Facts) -> Vec<Signature> {
     let types = types(facts);
-    let ops: Vec<Op> = OPERATIONS.iter().map(|(_, op)| op.clone()).chain([0, 1, 2, 4, 8, 15, 16, 32].map(Op::Extract)).collect();
+    let ops: Vec<Op> = OPERATIONS
+        .iter()
+        .map(|(_, op)| op.clone())
+        .chain([0, 1, 2, 4, 8, 15, 16, 32].map(Op::Extract))
+        .chain((1..16).map(Op::Splice))
+        .collect();
     let mut signatures = Vec::new();
     for &result in &types {
         for args in candidates(&types, result) {
@@ -159,9 +164,45 @@ pub fn instructions(facts: &Facts) -> Vec<Case> {
         .collect()
 }
 
+/// Copies of the first lanes of vectors from the very end of one buffer to the very end of another, with a splice between them.
+pub fn parts(facts: &Facts) -> Vec<Case> {
+    let first = facts.supported.iter().filter(|(kind, ..)| *kind == OpKind::First);
+    let counts = first.flat_map(|&(_, lane, lanes)| (1..lanes).map(move |count| (lane, lanes, count)));
+    counts.map(|(lane, lanes, count)| part(lane, lanes, count)).collect()
+}
+
+fn part(lane: Lane, lanes: u8, count: u8) -> Case {
+    let ty = Type::Data { lane, lanes };
+    let mut builder = Builder::new("parts", &[Type::Ptr, Type::I64, Type::I64]);
+    let (table, begin, end) = (builder.param(0), builder.param(1), builder.param(2));
+    let [from, to, whole] = [0, 8, 16].map(|at| builder.load_ptr(Address::new(table, at)));
+    let align = lane.bytes();
+    let bytes = i64::from(count) * i64::from(align);
+    builder.for_loop(Operand::Reg(begin), Operand::Reg(end), 1, &[], |builder, index, _| {
+        let at = |base: VReg, scale: i64| Address { base, terms: vec![(index, scale)], displacement: 0 };
+        let loaded = builder.load_first(ty, count, at(from, bytes), align);
+        builder.store_first(loaded, count, at(to, bytes), align);
+        builder.store(loaded, at(whole, size_bytes(ty)), align);
+        Vec::new()
+    });
+    let kernel = builder.finish(None);
+    let rounds = 5;
+    let mut random = Random::new(u64::from(count));
+    let lane = int_of(lane);
+    let buffer = |bytes: Vec<u8>| Buffer { bytes, align_bytes: align as usize, lane };
+    let from = values::lanes(&mut random, lane, rounds * usize::from(count));
+    let to = vec![0; from.len()];
+    let name = format!("the first {count} lanes of {ty}");
+    let buffers = vec![buffer(from), buffer(to), buffer(vec![1; rounds * size_bytes(ty) as usize])];
+    Case { name, kernels: vec![kernel], data: Vec::new(), buffers, begin: 0, end: rounds as i64, expected: None }
+}
+
 /// Whether an operation moves the bits of its operands, those of a NaN included.
 fn keeps_bits(op: &Op) -> bool {
-    matches!(op, Op::Select | Op::Splat | Op::Pack | Op::Extract(_) | Op::Bitcast | Op::Neg | Op::Abs | Op::Min | Op::Max)
+    matches!(
+        op,
+        Op::Select | Op::Splat | Op::Pack | Op::Extract(_) | Op::Splice(_) | Op::Bitcast | Op::Neg | Op::Abs | Op::Min | Op::Max
+    )
 }
 
 fn int_of(lane: Lane) -> Lane {

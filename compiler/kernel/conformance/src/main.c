@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #ifndef KERNEL_ABI
 #define KERNEL_ABI
@@ -11,7 +12,7 @@
 typedef int32_t (KERNEL_ABI *kernel)(void *table, int64_t begin, int64_t end);
 extern kernel const case_table[];
 
-enum { GUARD_BYTES = 64, GUARD = 0xa5, MAX_BUFFERS = 65, STACK_BYTES = 1 << 16 };
+enum { GUARD_BYTES = 64, GUARD = 0xa5, PAGE_BYTES = 1 << 16, MAX_BUFFERS = 65, STACK_BYTES = 1 << 16 };
 
 static uint64_t number(FILE *file) {
     uint64_t value;
@@ -19,8 +20,8 @@ static uint64_t number(FILE *file) {
     return value;
 }
 
-static void check_guard(const unsigned char *guard, uint64_t index, uint64_t buffer) {
-    for (int i = 0; i < GUARD_BYTES; i++) {
+static void check_guard(const unsigned char *guard, uint64_t bytes, uint64_t index, uint64_t buffer) {
+    for (uint64_t i = 0; i < bytes; i++) {
         if (guard[i] == GUARD) continue;
         fprintf(stderr, "case %llu wrote outside of buffer %llu\n", (unsigned long long)index, (unsigned long long)buffer);
         exit(4);
@@ -49,17 +50,18 @@ int main(int argc, char **argv) {
         uint64_t count = number(input);
         int64_t begin = (int64_t)number(input), end = (int64_t)number(input);
         unsigned char *memory[MAX_BUFFERS], *buffers[MAX_BUFFERS];
-        uint64_t sizes[MAX_BUFFERS];
+        uint64_t sizes[MAX_BUFFERS], mapped[MAX_BUFFERS];
         if (count > MAX_BUFFERS) return 2;
         for (uint64_t i = 0; i < count; i++) {
             sizes[i] = number(input);
             uint64_t align = number(input);
-            // An odd multiple of the alignment, with a guard on both sides.
-            memory[i] = malloc(sizes[i] + 4 * align + 2 * GUARD_BYTES);
-            uintptr_t start = ((uintptr_t)memory[i] + GUARD_BYTES + 2 * align - 1) / (2 * align) * (2 * align) + align;
-            buffers[i] = (unsigned char *)start;
-            memset(buffers[i] - GUARD_BYTES, GUARD, GUARD_BYTES);
-            memset(buffers[i] + sizes[i], GUARD, GUARD_BYTES);
+            // An odd multiple of the alignment, with a guard before it, and at once or soon after it a page that cannot be touched.
+            mapped[i] = (sizes[i] + 4 * align + GUARD_BYTES + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+            memory[i] = mmap(NULL, mapped[i] + PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            if (memory[i] == MAP_FAILED || mprotect(memory[i] + mapped[i], PAGE_BYTES, PROT_NONE)) return 2;
+            uintptr_t last = ((uintptr_t)memory[i] + mapped[i] - sizes[i]) / align;
+            buffers[i] = (unsigned char *)((last - 1) / 2 * 2 * align + align);
+            memset(memory[i], GUARD, mapped[i]);
             if (sizes[i] && fread(buffers[i], sizes[i], 1, input) != 1) return 3;
         }
         paint_stack();
@@ -68,10 +70,11 @@ int main(int argc, char **argv) {
         fwrite(&status, 4, 1, output);
         fwrite(&stack, 4, 1, output);
         for (uint64_t i = 0; i < count; i++) {
-            check_guard(buffers[i] - GUARD_BYTES, index, i);
-            check_guard(buffers[i] + sizes[i], index, i);
+            const unsigned char *after = buffers[i] + sizes[i];
+            check_guard(buffers[i] - GUARD_BYTES, GUARD_BYTES, index, i);
+            check_guard(after, memory[i] + mapped[i] - after, index, i);
             fwrite(buffers[i], 1, sizes[i], output);
-            free(memory[i]);
+            munmap(memory[i], mapped[i] + PAGE_BYTES);
         }
         fflush(output);
     }

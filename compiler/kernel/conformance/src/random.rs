@@ -145,6 +145,15 @@ impl Generator<'_> {
         let slot = self.builder.slot(64, 16);
         let base = self.builder.inst(Type::Ptr, Op::SlotAddr(slot), &[]);
         store(&mut self.builder, value, Address::new(base, 0), 16);
+        // Some lanes of it, where the target has that.
+        let has_parts = |signature: &&Signature| signature.result == ty && matches!(signature.op, Op::Splice(_));
+        if self.signatures.iter().any(|signature| has_parts(&signature)) {
+            let [stored, loaded] = [(); 2].map(|()| 1 + self.random.below(usize::from(ty.lanes()) - 1) as u8);
+            let other = self.operand(ty);
+            self.builder.store_first(other, stored, Address::new(base, 0), 16);
+            let some = self.builder.load_first(ty, loaded, Address::new(base, 0), 16);
+            self.pool.push(some);
+        }
         let back = load(&mut self.builder, ty, Address::new(base, 0), 16);
         self.pool.push(back);
     }

@@ -289,6 +289,10 @@ impl<'a> Preparer<'a> {
                 let (lanes, lane_bytes) = (usize::from(ty.lanes()), ty.lane().bytes() as usize);
                 Step::Store { from: places[0], lanes, lane_bytes, access: self.access(address, *align) }
             }
+            (Op::StoreFirst { lanes, address, align }, _) => {
+                let lane_bytes = self.ty(args[0]).lane().bytes() as usize;
+                Step::Store { from: places[0], lanes: usize::from(*lanes), lane_bytes, access: self.access(address, *align) }
+            }
             (Op::StorePtr(address), _) => {
                 Step::Store { from: places[0], lanes: 1, lane_bytes: 8, access: self.access(address, 8) }
             }
@@ -312,12 +316,21 @@ impl<'a> Preparer<'a> {
             Op::Load { address, align } => {
                 Step::Load { to, lanes, lane_bytes: ty.lane().bytes() as usize, access: self.access(address, *align) }
             }
+            Op::LoadFirst { lanes: first, address, align } => {
+                let first = usize::from(*first);
+                self.push(Step::Const { to: to + first, lanes: lanes - first, bits: 0 });
+                Step::Load { to, lanes: first, lane_bytes: ty.lane().bytes() as usize, access: self.access(address, *align) }
+            }
             Op::LoadPtr(address) => Step::Load { to, lanes: 1, lane_bytes: 8, access: self.access(address, 8) },
             Op::SlotAddr(slot) => Step::SlotAddr { to, slot: *slot as usize },
             Op::SymbolAddr(name) => Step::SymbolAddr { to, symbol: self.symbol(name) },
             Op::Splat => Step::Unary { function: |a| a, to, lanes, bits: 64, a: arg(0) },
             Op::Pack => Step::Move(places.iter().enumerate().map(|(lane, &place)| (to + lane, place, 1)).collect()),
             Op::Extract(lane) => Step::Move(vec![(to, places[0] + usize::from(*lane), lanes)]),
+            Op::Splice(first) => {
+                let first = usize::from(*first);
+                Step::Move(vec![(to, places[0], first), (to + first, places[1] + first, lanes - first)])
+            }
             Op::MaskAnd | Op::MaskOr | Op::MaskXor => {
                 Step::Binary { function: lanes::mask_binary(op), to, lanes, a: arg(0), b: arg(1) }
             }

@@ -34,6 +34,7 @@ pub fn address_of(op: &Op) -> Option<&Address> {
     match op {
         Op::Lea(address) | Op::LoadPtr(address) | Op::StorePtr(address) | Op::Prefetch(address) => Some(address),
         Op::Load { address, .. } | Op::Store { address, .. } => Some(address),
+        Op::LoadFirst { address, .. } | Op::StoreFirst { address, .. } => Some(address),
         _ => None,
     }
 }
@@ -47,7 +48,7 @@ pub fn reads<'k>(op: &'k Op, args: &'k [VReg]) -> impl Iterator<Item = VReg> + '
 }
 
 pub fn writes_memory(op: &Op) -> bool {
-    matches!(op, Op::Store { .. } | Op::StorePtr(_) | Op::Call(_) | Op::CallPtr)
+    matches!(op, Op::Store { .. } | Op::StoreFirst { .. } | Op::StorePtr(_) | Op::Call(_) | Op::CallPtr)
 }
 
 pub fn has_effect(op: &Op) -> bool {

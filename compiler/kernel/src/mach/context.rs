@@ -32,6 +32,8 @@ pub(super) struct Held {
     pub pointers: Vec<Pointer>,
     /// How many loops are around what is in the loop.
     pub depth: u32,
+    /// Registers of the vectors' and floats' class that the loop's values take.
+    pub live_floats: usize,
 }
 
 /// A pointer that a register is to hold from somewhere before the present instruction: base and terms.
@@ -118,9 +120,9 @@ impl<'k, I> Context<'k, I> {
         reg
     }
 
-    /// The machine register that is passed to a parameter of a block: of a constant one of its own, since the parameter would be a
+    /// The machine register of what is written over, as a parameter of a block is: of a constant one of its own, since it would be a
     /// copy anyway.
-    pub(super) fn arg(&mut self, value: VReg) -> Reg {
+    pub fn own_reg(&mut self, value: VReg) -> Reg {
         let Some(bits) = self.constant(value) else { return self.reg(value) };
         let ty = self.ty(value);
         let reg = self.fresh((self.class)(ty));
@@ -166,10 +168,10 @@ impl<'k, I> Context<'k, I> {
         reg
     }
 
-    /// How many different constants the inner loop that is open keeps in registers of this class so far.
-    pub fn held_constants(&self, class: RegClass) -> usize {
+    /// Registers of floats and vectors that the inner loop that is open takes: for its values, and for constants so far.
+    pub fn held_floats(&self) -> [usize; 2] {
         let held = self.loop_held.as_ref().unwrap_or(&self.block_held);
-        held.constants.iter().filter(|wanted| wanted.reg.class() == class).count()
+        [held.live_floats, held.constants.iter().filter(|wanted| wanted.reg.class() == RegClass::Float).count()]
     }
 
     /// Whether an inner loop is open.
@@ -203,7 +205,7 @@ impl<'k, I> Context<'k, I> {
     /// is in the same loop, and, if it loads, memory is the same. Who takes it must not ask for the value's register.
     pub fn sinkable(&self, value: VReg) -> Option<(&'k Op, &'k [VReg])> {
         let Def::Inst { op, args, epoch } = self.analysis.defs[value] else { return None };
-        let is_load = matches!(op, Op::Load { .. } | Op::LoadPtr(_));
+        let is_load = matches!(op, Op::Load { .. } | Op::LoadFirst { .. } | Op::LoadPtr(_));
         let stays = has_effect(op) || writes_memory(op) || is_load && epoch != self.epoch;
         let fits = self.analysis.uses[value] == 1 && self.regs[value].is_none() && self.is_here(value) && !stays;
         fits.then_some((op, args))

@@ -150,7 +150,7 @@ impl<'k, S: Select> Lower<'k, '_, S> {
         }
         let pointers = held.pointers.extract_if(.., |one| one.asked < oldest).collect();
         let constants = held.constants.extract_if(.., |one| one.asked < oldest).collect();
-        self.held(Held { pointers, constants, depth: 0 });
+        self.held(Held { pointers, constants, ..Held::default() });
     }
 
     /// Makes the pointers that depend on a value which is about to be defined.
@@ -179,7 +179,7 @@ impl<'k, S: Select> Lower<'k, '_, S> {
     /// Opens a block that ends in a jump.
     fn start_jump(&mut self, to: Block, args: &[VReg], last: Option<Reg>) {
         self.start();
-        let args = args.iter().map(|&arg| self.cx.arg(arg)).chain(last).collect();
+        let args = args.iter().map(|&arg| self.cx.own_reg(arg)).chain(last).collect();
         self.jump(to, args);
     }
 
@@ -254,7 +254,7 @@ impl<'k, S: Select> Lower<'k, '_, S> {
         let counts = trips.is_some() && self.cx.analysis.uses[node.index] == 0;
         let mut skip = None;
         if trips == Some(1) {
-            self.enter(false);
+            self.enter(None);
             self.start_jump(exit, &nexts, None);
         } else {
             self.start_jump(exit, &nexts, None);
@@ -263,7 +263,8 @@ impl<'k, S: Select> Lower<'k, '_, S> {
                 self.start_jump(exit, &inits, None);
                 skip = Some(self.close(Vec::new()));
             }
-            self.enter(is_inner);
+            let live = is_inner.then(|| self.cx.most_live(&[&node.body], &carried, RegClass::Float));
+            self.enter(live);
             let next = self.cx.fresh(S::class(Type::I64));
             self.start_jump(Block(head as u32), &after, Some(next));
             let back = self.close(Vec::new());
@@ -286,7 +287,7 @@ impl<'k, S: Select> Lower<'k, '_, S> {
             (Operand::Const(begin), _) => self.cx.constant_reg(Type::I64, begin as u64),
             (Operand::Reg(begin), _) => self.cx.reg(begin),
         });
-        let args: Vec<Reg> = carried.iter().map(|one| self.cx.arg(one.init)).chain(first).collect();
+        let args: Vec<Reg> = carried.iter().map(|one| self.cx.own_reg(one.init)).chain(first).collect();
         self.jump(Block(head as u32), args);
         if let Some(skip) = skip {
             let inside = self.close(Vec::new());
@@ -308,7 +309,8 @@ impl<'k, S: Select> Lower<'k, '_, S> {
         self.start_jump(exit, &values, None);
         let leave = self.close(Vec::new());
         let is_inner = !contains_loop(&node.test) && !contains_loop(&node.body) && self.cx.loop_held.is_none();
-        self.enter(is_inner);
+        let live = is_inner.then(|| self.cx.most_live(&[&node.test, &node.body], &carried, RegClass::Float));
+        self.enter(live);
         let head = self.announce();
         let after: Vec<VReg> = carried.iter().map(|one| one.next).collect();
         self.start_jump(Block(head as u32), &after, None);
@@ -341,12 +343,12 @@ impl<'k, S: Select> Lower<'k, '_, S> {
         self.start_branch([then, otherwise], |select, cx| select.branch(cx, node.cond));
     }
 
-    /// Goes into a loop, from its end.
-    fn enter(&mut self, is_inner: bool) {
+    /// Goes into a loop, from its end; into an inner one with the registers that its values take.
+    fn enter(&mut self, inner: Option<usize>) {
         self.cx.depth += 1;
         self.cx.epoch -= 1;
-        if is_inner {
-            self.cx.loop_held = Some(Held { depth: self.cx.depth, ..Held::default() });
+        if let Some(live_floats) = inner {
+            self.cx.loop_held = Some(Held { depth: self.cx.depth, live_floats, ..Held::default() });
         }
     }
 

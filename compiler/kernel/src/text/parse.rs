@@ -268,16 +268,29 @@ impl Parser<'_, '_> {
                 Op::Const(bits.map_err(|_| self.lexer.error("a constant has at most 64 bits"))?)
             }
             "extract" => {
-                let arg = self.reg()?;
-                self.lexer.expect(",")?;
+                let arg = self.reg_then_comma()?;
                 return Ok((Op::Extract(self.lexer.int()?), vec![arg]));
+            }
+            "splice" => {
+                let [first, rest] = [self.reg_then_comma()?, self.reg_then_comma()?];
+                return Ok((Op::Splice(self.lexer.int()?), vec![first, rest]));
+            }
+            "load_first" => {
+                let lanes = self.lexer.int()?;
+                self.lexer.expect(",")?;
+                Op::LoadFirst { lanes, address: self.address()?, align: self.align()? }
+            }
+            "store_first" => {
+                let arg = self.reg_then_comma()?;
+                let lanes = self.lexer.int()?;
+                self.lexer.expect(",")?;
+                return Ok((Op::StoreFirst { lanes, address: self.address()?, align: self.align()? }, vec![arg]));
             }
             "lea" => Op::Lea(self.address()?),
             "load" if is_pointer => Op::LoadPtr(self.address()?),
             "load" => Op::Load { address: self.address()?, align: self.align()? },
             "store" => {
-                let arg = self.reg()?;
-                self.lexer.expect(",")?;
+                let arg = self.reg_then_comma()?;
                 let address = self.address()?;
                 let op = if is_pointer { Op::StorePtr(address) } else { Op::Store { address, align: self.align()? } };
                 return Ok((op, vec![arg]));
@@ -301,6 +314,12 @@ impl Parser<'_, '_> {
             }
         };
         Ok((op, Vec::new()))
+    }
+
+    fn reg_then_comma(&mut self) -> Result<VReg> {
+        let reg = self.reg()?;
+        self.lexer.expect(",")?;
+        Ok(reg)
     }
 
     fn align(&mut self) -> Result<u32> {

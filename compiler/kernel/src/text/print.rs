@@ -34,7 +34,9 @@ pub fn instruction(types: &EntityMap<VReg, Type>, result: Option<VReg>, op: &Op,
     }
     let suffix = match (result, op) {
         (Some(result), _) => format!(".{}", types[result]),
-        (None, Op::Store { .. } | Op::StorePtr(_)) => args.first().map(|&arg| format!(".{}", types[arg])).unwrap_or_default(),
+        (None, Op::Store { .. } | Op::StoreFirst { .. } | Op::StorePtr(_)) => {
+            args.first().map(|&arg| format!(".{}", types[arg])).unwrap_or_default()
+        }
         _ => String::new(),
     };
     text + operation_name(op) + &suffix + &operands(types, result, op, args)
@@ -45,9 +47,12 @@ pub fn operation_name(op: &Op) -> &'static str {
     match op {
         Op::Const(_) => "const",
         Op::Extract(_) => "extract",
+        Op::Splice(_) => "splice",
         Op::Lea(_) => "lea",
         Op::Load { .. } | Op::LoadPtr(_) => "load",
         Op::Store { .. } | Op::StorePtr(_) => "store",
+        Op::LoadFirst { .. } => "load_first",
+        Op::StoreFirst { .. } => "store_first",
         Op::Prefetch(_) => "prefetch",
         Op::SlotAddr(_) => "slot_addr",
         Op::SymbolAddr(_) => "symbol_addr",
@@ -61,10 +66,12 @@ fn operands(types: &EntityMap<VReg, Type>, result: Option<VReg>, op: &Op, args: 
     let list = join(args);
     match op {
         Op::Const(bits) => format!(" {}", constant(result.map(|result| types[result]), *bits)),
-        Op::Extract(lane) => format!(" {list}, {lane}"),
+        Op::Extract(lane) | Op::Splice(lane) => format!(" {list}, {lane}"),
         Op::Lea(address) | Op::LoadPtr(address) | Op::Prefetch(address) => format!(" {}", address_text(address)),
         Op::Load { address, align } => format!(" {} align {align}", address_text(address)),
         Op::Store { address, align } => format!(" {list}, {} align {align}", address_text(address)),
+        Op::LoadFirst { lanes, address, align } => format!(" {lanes}, {} align {align}", address_text(address)),
+        Op::StoreFirst { lanes, address, align } => format!(" {list}, {lanes}, {} align {align}", address_text(address)),
         Op::StorePtr(address) => format!(" {list}, {}", address_text(address)),
         Op::SlotAddr(slot) => format!(" {slot}"),
         Op::SymbolAddr(symbol) => format!(" @{symbol}"),

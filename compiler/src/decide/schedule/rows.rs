@@ -1,11 +1,13 @@
 //! Rows of a tree that are worked on together: while the lanes of one row's sum are added up, which takes its time, the others' are too.
 
-use super::{Chooser, Rows, Tile, Vector};
+use super::{Chooser, Rows, Tile, Vector, WAITING, longest_chain};
 use crate::decide::nest::{Nest, accesses};
 use crate::loops::{AxisId, AxisKind, BufferId, Role, Stmt};
 
-/// Rows at once, at most: each has a few values of its own in registers.
-const MAX_ROWS: usize = 4;
+/// Registers for each of the rows that are worked on at once: each has a few values of its own.
+const ROW_REGISTERS: usize = 4;
+/// Rows at once, at most, where a part of the tree waits for its own results: several rows let it wait, more make it crowded.
+const MAX_WAITING: usize = 4;
 
 impl Chooser<'_> {
     /// The rounds of the innermost axis around a tree that are jammed.
@@ -14,7 +16,10 @@ impl Chooser<'_> {
         // Only sums are worth waiting for together.
         let fits = nest.body.iter().any(|stmt| self.sums(stmt)) && self.may_have_own_rows(nest, axis);
         let fits = fits && nest.body.iter().all(|stmt| self.may_be_jammed(stmt)) && self.kernel.axes[axis].limit.is_none();
-        let most = (self.facts.l1_bytes / 2 / self.row_bytes(nest, axis).max(1)).min(MAX_ROWS);
+        let waits = longest_chain(self.kernel, nest.body) >= WAITING;
+        let registers = self.facts.vector_registers as usize / ROW_REGISTERS;
+        let most = if waits { MAX_WAITING.min(registers) } else { registers };
+        let most = (self.facts.l1_bytes / 2 / self.row_bytes(nest, axis).max(1)).min(most);
         let extent = self.extent(axis);
         // Without a rest where one less does that.
         let count = if extent.is_multiple_of(3) && !extent.is_multiple_of(most) { most.min(3) } else { most.min(extent) };

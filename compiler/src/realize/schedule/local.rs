@@ -10,6 +10,9 @@ use mcc_support::{EntityMap, Result, TensorType, ensure};
 
 use crate::loops::{AxisId, Buffer, BufferId, Expr, ExprId, Kernel, Role, Stmt};
 
+/// Of the caches of all machines, about.
+const LINE_BYTES: usize = 64;
+
 /// Gives each round of `axis` its part of the local buffers that all rounds store to.
 pub fn divide(kernel: &mut Kernel, buffers: &mut EntityMap<BufferId, Buffer>, axis: AxisId) -> Result<()> {
     let mut found = Vec::new();
@@ -37,7 +40,16 @@ pub fn divide(kernel: &mut Kernel, buffers: &mut EntityMap<BufferId, Buffer>, ax
         };
         let dim = (0..ty.rank()).find(free);
         if dim.is_none() {
-            let shape: Vec<usize> = [extent].into_iter().chain(ty.shape.iter().copied()).collect();
+            let mut shape: Vec<usize> = [extent].into_iter().chain(ty.shape.iter().copied()).collect();
+            // Parts that fill lines of the cache begin at lines.
+            let (bytes, size) = (ty.shape.count() * ty.dtype.size_bytes(), ty.dtype.size_bytes());
+            if let Some(row) = shape.last_mut()
+                && ty.rank() > 0
+                && bytes > LINE_BYTES
+                && LINE_BYTES.is_multiple_of(size)
+            {
+                *row = row.next_multiple_of(LINE_BYTES / size);
+            }
             buffers[buffer].ty = TensorType::new(ty.dtype, shape);
         }
         dims.insert(buffer, dim);
@@ -201,6 +213,16 @@ mod tests {
             crate::loops::verify::verify(&changed).expect("still a program");
             assert_eq!(interp::run(&changed, &x).expect("it runs"), want, "{steps:?}");
         }
+        // Parts that fill lines of the cache begin at lines.
+        let wide =
+            ROWS.replace(",3]", ",20]").replace("f32[3]", "f32[20]").replace("spatial 3", "spatial 20").replace("[2 -", "[19 -");
+        let program = text::parse(&wide).expect("a program");
+        let x = [Tensor::from_elements([7, 20], &(0..140).map(|at| at as f32).collect::<Vec<_>>())];
+        let mut changed = program.clone();
+        apply(&mut changed.kernels[0], &mut changed.buffers, &[split(), unroll("i.i")]).expect("steps that fit");
+        let row = changed.buffers.values().find(|buffer| buffer.name == "row").expect("it is still there");
+        assert_eq!(row.ty.shape.dims(), &[4, 32]);
+        assert_eq!(interp::run(&changed, &x), interp::run(&program, &x));
         // What a round finds there is of the round before.
         let carried = ROWS.replace("@row[j] = @x[i, j] * 2.0", "@row[j] = @row[j] + @x[i, j]");
         let mut program = text::parse(&carried).expect("a program");

@@ -97,7 +97,8 @@ impl<const V4: bool> Selector<V4> {
         }
         // c = a · b + c
         let factor = self.source(cx, b, true);
-        let (a, c) = (cx.reg(a), cx.reg(c));
+        // A constant that is written over can as well be loaded for that as copied.
+        let (a, c) = (cx.reg(a), if Self::is_crowded(cx) { cx.own_reg(c) } else { cx.reg(c) });
         Form::new(rows::VFMADD231[by_float(ty)], bits).reuse(c, to).vvvv(a).rm(factor).push(cx);
     }
 

@@ -70,6 +70,7 @@ impl Form {
             vvvv: Slot::None,
             rm: Rm::Slot(Slot::None),
             mask: Slot::None,
+            zeroes: false,
             fourth: Slot::None,
             imm: Imm::None,
         };
@@ -129,6 +130,12 @@ impl Form {
     /// The mask register that decides.
     pub fn mask(mut self, reg: Reg) -> Form {
         self.op.mask = Slot::Operand(self.operand(Constraint::reg_use(reg)));
+        self
+    }
+
+    /// What the mask leaves out becomes 0.
+    pub fn zeroing(mut self) -> Form {
+        self.op.zeroes = true;
         self
     }
 

@@ -22,8 +22,8 @@ impl Pool {
     }
 }
 
-/// Constants that an inner loop keeps in vector registers; more are read from memory where they are used.
-const HELD_CONSTANTS: [usize; 2] = [6, 16];
+/// Vector registers that the values and constants of an inner loop may take; more constants are read from memory where they are used.
+const HELD: [(usize, usize); 2] = [(0, 12), (8, 28)];
 
 impl<const V4: bool> Selector<V4> {
     /// An address as instructions take it: constant parts are in the displacement, one term may be an index.
@@ -200,9 +200,15 @@ impl<const V4: bool> Selector<V4> {
         cx.reg(value).into()
     }
 
+    /// Whether an inner loop is open whose values and constants leave no vector register.
+    pub(super) fn is_crowded(cx: &Context) -> bool {
+        let [values, constants] = cx.held_floats();
+        let (least, most) = HELD[usize::from(V4)];
+        cx.in_inner_loop() && constants >= least && values + constants >= most
+    }
+
     pub(super) fn constant_source(&mut self, cx: &mut Context, ty: Type, bits: u64, may_broadcast: bool) -> Source {
-        let is_many =
-            !cx.in_inner_loop() || cx.held_constants(mcc_kernel::mach::RegClass::Float) >= HELD_CONSTANTS[usize::from(V4)];
+        let is_many = !cx.in_inner_loop() || Self::is_crowded(cx);
         let Type::Data { lane, lanes } = ty else { return cx.constant_reg(ty, bits).into() };
         // Zeros need no memory.
         if bits == 0 || !is_many {
