@@ -107,13 +107,12 @@ fn random_schedule(kernel: &Kernel, lane_counts: &[usize], program: &loops::Prog
         }
         let axis = random.pick(&names).clone();
         let found = scheduled.axes.values().find(|found| found.name == axis).expect("picked").clone();
-        let step = match random.below(8) {
+        let step = match random.below(7) {
             0 => Step::Split { axis, factor: 1 + random.below(found.extent.clamp(1, 9)) },
             5 => Step::Peel { axis, first: random.below(3), last: random.below(3) },
             4 => Step::Merge { outer: axis, inner: random.pick(&names).clone() },
             1 => Step::Move { axis, inside: random.chance(0.8).then(|| random.pick(&names).clone()) },
             2 if found.extent <= 4 => Step::Unroll { axis },
-            7 => Step::Own { axis, inside: vec![random.pick(&names).clone()], name: format!("own{}", steps.len()) },
             6 if found.extent <= 4 => Step::Apart { axis },
             3 if lane_counts.contains(&found.extent) => Step::Vectorize { axis },
             _ => continue,

@@ -94,8 +94,6 @@ pub enum Step {
     Peel { axis: String, first: usize, last: usize },
     /// The loop over `inner`, which is all that the loop over `outer` does, and that become one, over `outer.inner`.
     Merge { outer: String, inner: String },
-    /// The loops over `axis` that stand inside of all of these get an axis of their own, `name`: further steps change them alone.
-    Own { axis: String, inside: Vec<String>, name: String },
     /// All rounds do a statement before any does the next. What they share in a local buffer, each gets for itself.
     Unroll { axis: String },
     /// The rounds of an axis that reduces are unrolled, and sum up apart from each other: none waits for the one before.
@@ -132,7 +130,6 @@ impl fmt::Display for Step {
             Step::Move { axis, inside: None } => write!(f, "move {axis} outermost"),
             Step::Peel { axis, first, last } => write!(f, "peel {first} and {last} rounds off {axis}"),
             Step::Merge { outer, inner } => write!(f, "merge {outer} and {inner}"),
-            Step::Own { axis, inside, name } => write!(f, "call {axis} inside of {} {name}", inside.join(" and ")),
             Step::Unroll { axis } => write!(f, "unroll {axis}"),
             Step::Apart { axis } => write!(f, "sum up the rounds of {axis} apart"),
             Step::Vectorize { axis } => write!(f, "vectorize {axis}"),

@@ -165,14 +165,17 @@ pub fn parts(extent: usize, tile: usize, evenly: bool) -> [(usize, usize); 2] {
 }
 
 impl Problem {
-    /// The size of the cheapest tile that fits the registers.
-    pub fn best(&self, facts: &Facts) -> Size {
-        let mut best =
-            (f64::INFINITY, Size { rows: [1, 1], columns: self.panel.unwrap_or(self.lane_counts[0]).min(self.columns) });
+    /// The size of the cheapest tile that fits the registers, and in how many sums its accumulators are kept.
+    pub fn best(&self, facts: &Facts) -> (Size, usize) {
+        let columns = self.panel.unwrap_or(self.lane_counts[0]).min(self.columns);
+        let mut best = (f64::INFINITY, (Size { rows: [1, 1], columns }, 1));
         for size in self.sizes(facts) {
-            let cost = self.cycles(size, facts);
-            if cost < best.0 {
-                best = (cost, size);
+            let tile = [size.rows[0] * size.rows[1], self.vectors(size.columns)];
+            for &sums in self.sums.iter().filter(|&&sums| sums == 1 || self.fits(tile, sums, facts)) {
+                let cost = self.cycles(size, sums, facts);
+                if cost < best.0 {
+                    best = (cost, (size, sums));
+                }
             }
         }
         best.1
@@ -229,18 +232,6 @@ impl Problem {
         let shared = if rows == 1 { 1 } else { vectors };
         let factors = if self.broadcasts && facts.lane_operand { rows } else { 1 };
         rows * vectors * sums + shared + factors <= facts.vector_registers as usize
-    }
-
-    /// The sums in which the accumulators of a tile, or of a rest, are kept.
-    pub fn sums(&self, [inner, outer]: [usize; 2], vectors: usize, facts: &Facts) -> usize {
-        let mut best = (f64::INFINITY, 1);
-        for &sums in self.sums.iter().filter(|&&sums| sums == 1 || self.fits([inner * outer, vectors], sums, facts)) {
-            let cycles = self.tile_cycles([inner, outer], (self.lane_counts[0], vectors), sums, facts);
-            if cycles < best.0 {
-                best = (cycles, sums);
-            }
-        }
-        best.1
     }
 
     /// Whether so many rows, and a line of a panel, have more lines in the same place of the first cache than it holds.
@@ -305,7 +296,7 @@ impl Problem {
     }
 
     /// Cycles for the whole reduction.
-    fn cycles(&self, size: Size, facts: &Facts) -> f64 {
+    fn cycles(&self, size: Size, sums: usize, facts: &Facts) -> f64 {
         let rows = match self.is_windows() {
             true => self.cuts(size, facts).map(|cut| cut.parts().collect()),
             false => [0, 1].map(|axis| Self::tiles(self.rows[axis], size.rows[axis], true)),
@@ -317,7 +308,6 @@ impl Problem {
                 for &(columns, column_tiles) in &columns {
                     let tiles = inner_tiles * outer_tiles * column_tiles;
                     let mut add = |group: (usize, usize)| {
-                        let sums = self.sums([inner, outer], group.1, facts);
                         cycles += tiles as f64 * self.tile_cycles([inner, outer], group, sums, facts);
                     };
                     match self.is_windows() {
@@ -479,7 +469,7 @@ mod tests {
     fn tiles_cover_the_latency_and_fit_the_registers() {
         for (rows, columns) in [([56, 56], 64), ([28, 28], 128), ([14, 14], 256), ([7, 7], 512), ([12544, 1], 16), ([49, 1], 960)]
         {
-            let size = problem(rows, columns, 576).best(&facts(32, 2));
+            let size = problem(rows, columns, 576).best(&facts(32, 2)).0;
             let vectors = size.columns / 16;
             let accumulators = size.rows[0] * size.rows[1] * vectors;
             assert!((14..=30).contains(&accumulators) && accumulators + vectors < 32, "{rows:?} {columns}: {size:?}");
@@ -488,20 +478,20 @@ mod tests {
 
     #[test]
     fn rests_are_few_and_a_panel_stays_as_it_lies() {
-        let size = problem([49, 1], 16, 960).best(&facts(32, 2));
+        let size = problem([49, 1], 16, 960).best(&facts(32, 2)).0;
         assert_eq!(49usize.div_ceil(size.rows[0]), 2, "{size:?}");
         let packed = Problem { panel: Some(48), ..problem([49, 1], 96, 100) };
-        assert_eq!(packed.best(&facts(32, 2)).columns, 48);
+        assert_eq!(packed.best(&facts(32, 2)).0.columns, 48);
         // Fewer registers hold a part of it.
         let narrow = Problem { panel: Some(96), lane_counts: vec![8], ..packed };
-        let size = narrow.best(&facts(16, 2));
+        let size = narrow.best(&facts(16, 2)).0;
         assert!(size.columns < 48 && 96 % size.columns == 0 && size.rows[0] > 1, "{size:?}");
     }
 
     #[test]
     fn what_is_only_summed_up_has_several_sums_under_way() {
         for columns in [64, 240, 1280] {
-            let size = Problem { broadcasts: false, ..problem([1, 1], columns, 49) }.best(&facts(32, 2));
+            let size = Problem { broadcasts: false, ..problem([1, 1], columns, 49) }.best(&facts(32, 2)).0;
             assert!(size.columns >= 64, "{columns}: {size:?}");
         }
     }
@@ -542,7 +532,7 @@ mod tests {
         let map = Map { distances: [256, 28672], columns_first: true, is_far: true };
         let pool =
             Problem { broadcasts: false, weighted: false, windows: [window; 2], map: Some(map), ..problem([56, 56], 64, 9) };
-        let size = pool.best(&Facts { line_bytes: 64, ..facts(32, 2) });
+        let size = pool.best(&Facts { line_bytes: 64, ..facts(32, 2) }).0;
         assert!(window.reach(size.rows[1]) <= 6 && size.rows[0] * size.rows[1] >= 4, "{size:?}");
     }
 }

@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use mcc_kernel::Facts;
 use mcc_support::EntityMap;
 
-use self::sums::Parts;
 use super::cost;
 use super::nest::{
     Access, Nest, Reduction, Stride, accesses, distance, is_constant, lane_bits, lane_counts, loads, nests, plain_dim, stride,
@@ -71,6 +70,8 @@ pub struct Tile {
     pub block: Option<usize>,
     /// Factors of a step that stay in registers, in vectors.
     pub factors: usize,
+    /// Sums in which each accumulator is kept: as many in rests, so that all results are summed up in the same order.
+    pub sums: usize,
 }
 
 /// Rounds that are jammed.
@@ -240,7 +241,7 @@ impl Tiler<'_> {
             row_bytes: inner.map_or(0, |axis| self.row_bytes(axis, vector, bits)),
             has_panels: self.operands.iter().any(|access| is_constant(self.program, access.buffer)),
         };
-        let size = problem.best(self.facts);
+        let (size, sums) = problem.best(self.facts);
         let mut ends = self.padded.clone();
         let mut apart = Vec::new();
         let cuts = (!broadcasts).then(|| problem.cuts(size, self.facts));
@@ -272,6 +273,7 @@ impl Tiler<'_> {
             apart,
             block: problem.block(size, self.facts),
             factors: problem.factors(problem.vectors(size.columns)),
+            sums,
             problem: Some(problem),
         }
     }
@@ -325,6 +327,7 @@ impl Tiler<'_> {
             apart: Vec::new(),
             block: None,
             factors: 0,
+            sums: 1,
         }
     }
 }
@@ -503,27 +506,22 @@ impl Chooser<'_> {
     }
 
     /// Turns an axis of this extent into vectors that are unrolled, the widest first, and what is left over into a part of one, or
-    /// into narrower ones and single rounds. Gives the number of vectors of each loop.
-    fn vectors(&mut self, axis: &str, extent: usize, lane_counts: &[usize]) -> Parts {
-        let Some((&lanes, narrower)) = lane_counts.split_first() else {
-            self.unroll(axis.into());
-            return vec![(axis.into(), extent)];
-        };
+    /// into narrower ones and single rounds.
+    fn vectors(&mut self, axis: &str, extent: usize, lane_counts: &[usize]) {
+        let Some((&lanes, narrower)) = lane_counts.split_first() else { return self.unroll(axis.into()) };
         if extent < lanes {
             if extent > 1 && self.facts.has_parts() {
                 self.steps.push(Step::Vectorize { axis: axis.into() });
-                return vec![(axis.into(), 1)];
+                return;
             }
             return self.vectors(axis, extent, narrower);
         }
         self.split(axis, lanes);
         self.unroll(format!("{axis}.o"));
         self.steps.push(Step::Vectorize { axis: format!("{axis}.i") });
-        let mut parts = vec![(format!("{axis}.i"), extent / lanes)];
         if !extent.is_multiple_of(lanes) {
-            parts.extend(self.vectors(&format!("{axis}.t"), extent % lanes, narrower));
+            self.vectors(&format!("{axis}.t"), extent % lanes, narrower);
         }
-        parts
     }
 
     fn elementwise(&mut self, nest: &Nest, outermost: bool) {
@@ -642,31 +640,30 @@ impl Chooser<'_> {
                 self.peel(&tile.ends);
                 self.ends(tile);
                 let evenly = tile.problem.as_ref().is_some_and(|problem| !problem.is_windows());
-                let rows: Vec<Parts> = tile.rows.iter().map(|rows| self.jam(rows, &tile.ends, evenly)).collect();
+                tile.rows.iter().for_each(|rows| self.jam(rows, &tile.ends, evenly));
                 let (name, extent) = match tile.block {
                     Some(block) if walked != self.name(vector) => (walked, block),
                     _ => self.between(&tile.ends, vector),
                 };
-                let mut columns = Parts::new();
                 match tile.panel {
-                    None => self.columns(&name, extent, tile, &mut columns),
+                    None => self.columns(&name, extent, tile),
                     Some(panel) => {
                         self.split(&name, panel);
                         if extent >= panel {
-                            self.columns(&format!("{name}.i"), panel, tile, &mut columns);
+                            self.columns(&format!("{name}.i"), panel, tile);
                         }
                         if extent % panel > 0 {
-                            self.columns(&format!("{name}.t"), extent % panel, tile, &mut columns);
+                            self.columns(&format!("{name}.t"), extent % panel, tile);
                         }
                     }
                 }
-                self.unroll_steps(&order, tile, &rows, &columns);
+                self.unroll_steps(&order, tile);
             }
             Vector::Reduce(vector) => {
                 let name = self.name(vector);
                 // The axis in lanes is the innermost.
                 self.move_inside(&name, &self.name(last));
-                tile.rows.iter().for_each(|rows| drop(self.jam(rows, &[], true)));
+                tile.rows.iter().for_each(|rows| self.jam(rows, &[], true));
                 let rows = tile.rows.iter().map(|rows| rows.count).product::<usize>() * self.together;
                 self.sum_in_lanes(&name, self.extent(vector), tile.columns, rows);
             }
@@ -674,13 +671,13 @@ impl Chooser<'_> {
     }
 
     /// Splits an axis of this extent into the columns of tiles, in vectors.
-    fn columns(&mut self, name: &str, extent: usize, tile: &Tile, parts: &mut Parts) {
+    fn columns(&mut self, name: &str, extent: usize, tile: &Tile) {
         self.split(name, tile.columns);
         if extent >= tile.columns {
-            parts.extend(self.vectors(&format!("{name}.i"), tile.columns, &tile.lane_counts));
+            self.vectors(&format!("{name}.i"), tile.columns, &tile.lane_counts);
         }
         if !extent.is_multiple_of(tile.columns) {
-            parts.extend(self.vectors(&format!("{name}.t"), extent % tile.columns, &tile.lane_counts));
+            self.vectors(&format!("{name}.t"), extent % tile.columns, &tile.lane_counts);
         }
     }
 
@@ -752,7 +749,7 @@ impl Chooser<'_> {
     }
 
     /// Splits an axis into groups of rounds that are done together, as even as can be or full ones and a rest.
-    fn jam(&mut self, rows: &Rows, padded: &[Peel], evenly: bool) -> Parts {
+    fn jam(&mut self, rows: &Rows, padded: &[Peel], evenly: bool) {
         let (mut name, mut extent) = self.between(padded, rows.axis);
         if let Some(inner) = rows.merged {
             self.steps.push(Step::Merge { outer: name.clone(), inner: self.name(inner) });
@@ -760,23 +757,24 @@ impl Chooser<'_> {
             extent *= self.extent(inner);
         }
         if extent == 0 {
-            return Parts::new();
+            return;
         }
         let [(size, count), (rest, rests)] = cost::parts(extent, rows.count, evenly);
-        let mut parts = Parts::new();
         if rests <= 1 {
             self.split(&name, size);
-            parts.extend((count > 0).then(|| (format!("{name}.i"), size)));
-            parts.extend((rests > 0).then(|| (format!("{name}.t"), rest)));
+            if count > 0 {
+                self.unroll(format!("{name}.i"));
+            }
+            if rests > 0 {
+                self.unroll(format!("{name}.t"));
+            }
         } else {
             self.steps.push(Step::Peel { axis: name.clone(), first: 0, last: rest * rests });
             for (part, size) in [("m", size), ("e", rest)] {
                 self.split(&format!("{name}.{part}"), size);
-                parts.push((format!("{name}.{part}.i"), size));
+                self.unroll(format!("{name}.{part}.i"));
             }
         }
-        parts.iter().for_each(|(name, _)| self.unroll(name.clone()));
-        parts
     }
 
     /// Unrolls the innermost loops while their rounds together stay few.

@@ -18,7 +18,6 @@ pub fn apply(kernel: &mut Kernel, buffers: &mut EntityMap<BufferId, Buffer>, ste
             Step::Move { axis, inside } => move_axis(kernel, axis, inside.as_deref()),
             Step::Peel { axis, first, last } => peel(kernel, axis, *first, *last),
             Step::Merge { outer, inner } => merge(kernel, outer, inner),
-            Step::Own { axis, inside, name } => own(kernel, axis, inside, name),
             Step::Unroll { axis } => mark(kernel, buffers, axis, AxisMode::Unroll),
             Step::Apart { axis } => mark(kernel, buffers, axis, AxisMode::Apart),
             Step::Vectorize { axis } => mark(kernel, buffers, axis, AxisMode::Vector),
@@ -154,44 +153,6 @@ fn peel(kernel: &mut Kernel, name: &str, first: usize, last: usize) -> Result<()
         parts.iter().map(part).collect()
     });
     Ok(())
-}
-
-/// Gives the loops over an axis that stand inside of others an axis of their own.
-fn own(kernel: &mut Kernel, name: &str, inside: &[String], own_name: &str) -> Result<()> {
-    let axis = find(kernel, name)?;
-    let around: Vec<AxisId> = inside.iter().map(|name| find(kernel, name)).collect::<Result<_>>()?;
-    ensure!(kernel.axes.values().all(|axis| axis.name != *own_name), "there is an axis {own_name} already");
-    let described = kernel.axes[axis].clone();
-    let own = kernel.axes.push(Axis { name: own_name.to_owned(), ..described });
-    let from = kernel.exprs.clone();
-    let round = kernel.exprs.axis(own);
-    let body = std::mem::take(&mut kernel.body);
-    let mut found = false;
-    kernel.body = rewrite_inside(body, &around, &mut |stmts| {
-        rewrite_loops(stmts, axis, &mut |body| {
-            found = true;
-            vec![Stmt::Loop { axis: own, body: Replace::new(&mut kernel.exprs, &from, axis, round).stmts(&body) }]
-        })
-    });
-    ensure!(found, "no loop over {name} stands inside of {}", inside.join(" and "));
-    Ok(())
-}
-
-/// Replaces what stands inside of loops over all of these axes, in whatever order, by what `make` gives for it.
-fn rewrite_inside(stmts: Vec<Stmt>, around: &[AxisId], make: &mut dyn FnMut(Vec<Stmt>) -> Vec<Stmt>) -> Vec<Stmt> {
-    let mut inside = |stmts: Vec<Stmt>, around: &[AxisId]| {
-        if around.is_empty() { make(stmts) } else { rewrite_inside(stmts, around, make) }
-    };
-    let rewrite = |stmt| match stmt {
-        Stmt::Loop { axis, body } => {
-            let left: Vec<AxisId> = around.iter().copied().filter(|&other| other != axis).collect();
-            Stmt::Loop { axis, body: inside(body, &left) }
-        }
-        Stmt::If { cond, then, otherwise } => Stmt::If { cond, then: inside(then, around), otherwise: inside(otherwise, around) },
-        Stmt::While { cond, body } => Stmt::While { cond, body: inside(body, around) },
-        leaf => leaf,
-    };
-    stmts.into_iter().map(rewrite).collect()
 }
 
 /// Makes one loop of two, one of which is all that the other does.
