@@ -35,7 +35,8 @@ fn alike(random: &mut Random, shape: &[usize], axes: &[usize]) -> Tensor {
 
 /// Of rows and columns; both factors are inputs, or one is a constant, as it lies or transposed.
 fn product(random: &mut Random, builder: &Builder) -> (Vec<Tensor>, Vec<usize>) {
-    let [images, rows, depth, columns] = [1 + random.below(2), 1 + random.below(40), 1 + random.below(300), 1 + random.below(150)];
+    let [images, rows, depth, columns] =
+        [1 + random.below(2), 1 + random.below(40), 1 + random.below(300), 1 + random.below(150)];
     let x = alike(random, &[images, rows, depth], &[0, 1]);
     let wire = builder.input("x", x.ty().clone());
     let (y, second) = match random.below(3) {

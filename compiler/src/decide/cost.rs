@@ -237,7 +237,7 @@ impl Problem {
     /// Whether so many rows, and a line of a panel, have more lines in the same place of the first cache than it holds.
     fn is_crowded(&self, rows: usize, facts: &Facts) -> bool {
         let way = WAY_BYTES;
-        let places = if self.row_bytes == 0 { rows } else { (way / self.row_bytes).max(1) };
+        let places = way.checked_div(self.row_bytes).unwrap_or(rows);
         let regular = self.row_bytes.is_multiple_of(way) || way.is_multiple_of(self.row_bytes.max(1));
         regular && rows.div_ceil(places.max(1)) + 1 > facts.l1_bytes / way
     }
