@@ -183,6 +183,7 @@ fn unary(function: UnaryFn, x: &TensorType) -> Result<TensorType> {
         }
         UnaryFn::Sqrt
         | UnaryFn::Exp
+        | UnaryFn::ExpOfNegative
         | UnaryFn::Log
         | UnaryFn::Sin
         | UnaryFn::Cos

@@ -144,6 +144,9 @@ pub enum UnaryFn {
     Not,
     Sqrt,
     Exp,
+    /// `2^64 · e^x` of x up to 0, of those below −105 at most `2^64 · e^-105`; above 0 some number. What is divided by its sum needs
+    /// nothing else, and takes less time: none of the results is subnormal.
+    ExpOfNegative,
     Log,
     Sin,
     Cos,

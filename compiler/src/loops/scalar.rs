@@ -171,6 +171,7 @@ fn unary_value<'p>(f: UnaryFn, x: Value<'p>) -> Value<'p> {
         _ if !dtype.is_float() => bug!("{f:?} of {dtype}"),
         UnaryFn::Sqrt => x.sqrt(),
         UnaryFn::Exp => exponential::exp(x),
+        UnaryFn::ExpOfNegative => exponential::exp_of_negative(x),
         UnaryFn::Log => exponential::log(x),
         UnaryFn::Tanh => exponential::tanh(x),
         UnaryFn::Sigmoid => exponential::sigmoid(x),

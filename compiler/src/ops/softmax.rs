@@ -4,7 +4,7 @@ use mcc_support::{DType, Result};
 
 use super::activation::widened;
 use super::{NodeContext, OpDef};
-use crate::graph::{Op, ReduceFn, Wire};
+use crate::graph::{Op, ReduceFn, UnaryFn, Wire};
 
 pub static ALL: &[&OpDef] = &[&HARDMAX, &LOG_SOFTMAX, &SOFTMAX];
 
@@ -24,9 +24,10 @@ fn axes(node: &NodeContext<'_, '_>, rank: usize) -> Result<Vec<usize>> {
 }
 
 /// The maximum is subtracted first, so that no exponential overflows; of NaN it need not be NaN, as the sum is. One division for all
-/// that are summed: quotients err by 1.5 ulp, too much in 16 bits.
+/// that are summed: quotients err by 1.5 ulp, too much in 16 bits. Beside the sum, which is 2^64 at least, what is below −105 rounds to 0.
 pub(super) fn softmax<'b>(x: Wire<'b>, axes: &[usize]) -> Wire<'b> {
-    let exp = (x - x.reduce_keep(ReduceFn::MaxNumber, axes)).exp();
+    let shifted = x - x.reduce_keep(ReduceFn::MaxNumber, axes);
+    let exp = if x.dtype().size_bits() < 32 { shifted.exp() } else { shifted.unary(UnaryFn::ExpOfNegative) };
     let sum = exp.reduce_keep(ReduceFn::Sum, axes);
     if x.dtype().size_bits() < 32 { exp / sum } else { exp * (1.0 / sum) }
 }

@@ -5,7 +5,7 @@ use regalloc2::{Operand, PRegSet, RegClass, VReg as Reg};
 
 use super::analysis::{Analysis, Def, has_effect, writes_memory};
 use super::program::Kind;
-use crate::ir::{Kernel, Op, Type, VReg};
+use crate::ir::{Kernel, Node, Op, Type, VReg};
 
 /// An instruction of the group that is being selected.
 #[derive(Debug)]
@@ -24,6 +24,9 @@ pub(super) struct Wanted {
     /// The node that asked for it last.
     pub asked: u32,
 }
+
+/// Instructions that use a constant are in a row where they are so many nodes apart, at most.
+pub(super) const NEAR_NODES: usize = 8;
 
 /// What is kept in registers in a stretch of code: a loop, or some instructions in a row.
 #[derive(Default, Debug)]
@@ -66,6 +69,10 @@ pub struct Context<'k, I> {
     pub(super) epoch: u32,
     /// How many nodes have been gone through.
     pub(super) node: u32,
+    /// The nodes before the present one in its block.
+    pub(super) before: &'k [Node],
+    /// Constants that instructions in a row use, each to be made before the first of them.
+    pub(super) near: Vec<Wanted>,
 }
 
 impl<'k, I> Context<'k, I> {
@@ -90,6 +97,8 @@ impl<'k, I> Context<'k, I> {
             depth: 0,
             epoch,
             node: 0,
+            before: &[],
+            near: Vec::new(),
         }
     }
 
@@ -146,6 +155,32 @@ impl<'k, I> Context<'k, I> {
         self.reg_count += 1;
         held.constants.push(Wanted { reg, ty, bits, asked: self.node });
         reg
+    }
+
+    /// A machine register that holds a constant at the present instruction and at the others in a row with it that use it; `None` where
+    /// these are fewer than `least`.
+    pub fn near_constant(&mut self, ty: Type, bits: u64, least: usize) -> Option<Reg> {
+        let is_it = |value: &VReg| self.ty(*value) == ty && self.constant(*value) == Some(bits);
+        let uses = |node: &&Node| matches!(node, Node::Inst { args, .. } if args.iter().any(is_it));
+        let earlier = self.before.iter().rev().take(NEAR_NODES).filter(uses).count();
+        let known = self.near.iter().position(|known| known.ty == ty && known.bits == bits);
+        match known {
+            Some(known) if earlier == 0 => {
+                let wanted = self.near.swap_remove(known);
+                self.wanted.push(wanted);
+                Some(wanted.reg)
+            }
+            Some(known) => {
+                self.near[known].asked = self.node;
+                Some(self.near[known].reg)
+            }
+            None if earlier + 1 < least => None,
+            None => {
+                let reg = self.fresh((self.class)(ty));
+                self.near.push(Wanted { reg, ty, bits, asked: self.node });
+                Some(reg)
+            }
+        }
     }
 
     /// A register that holds `base + Σ register · scale`, shared by all that ask for the same nearby; [`Select::pointer`] makes it.

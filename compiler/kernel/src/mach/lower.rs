@@ -9,7 +9,7 @@ use mcc_support::bug;
 use regalloc2::{PRegSet, RegClass, VReg as Reg};
 
 use super::analysis::{self, contains_loop, trip_count};
-use super::context::{Context, Held, Pointer, Wanted};
+use super::context::{Context, Held, NEAR_NODES, Pointer, Wanted};
 use super::program::{Block, BlockData, Inst, Kind, Program};
 use crate::ir::{self, Carried, If, Kernel, Loop, Node, Op, Operand, Type, VReg, While};
 
@@ -126,6 +126,9 @@ impl<'k, S: Select> Lower<'k, '_, S> {
 
     /// Makes what the block keeps in registers here.
     fn constants(&mut self) {
+        while let Some(wanted) = self.cx.near.pop() {
+            self.constant(wanted);
+        }
         while !self.cx.block_held.pointers.is_empty() || !self.cx.block_held.constants.is_empty() {
             let held = std::mem::take(&mut self.cx.block_held);
             self.held(held);
@@ -143,6 +146,12 @@ impl<'k, S: Select> Lower<'k, '_, S> {
 
     /// Makes what nobody asked for in a while.
     fn idle(&mut self) {
+        // What was to use it was not needed, or keeps it in another register.
+        let passed = self.cx.node.saturating_sub(NEAR_NODES as u32);
+        while let Some(at) = self.cx.near.iter().position(|one| one.asked < passed) {
+            let wanted = self.cx.near.swap_remove(at);
+            self.constant(wanted);
+        }
         let oldest = self.cx.node.saturating_sub(IDLE_NODES);
         let held = &mut self.cx.block_held;
         if held.pointers.iter().all(|one| one.asked >= oldest) && held.constants.iter().all(|one| one.asked >= oldest) {
@@ -201,8 +210,9 @@ impl<'k, S: Select> Lower<'k, '_, S> {
     }
 
     fn block(&mut self, block: &'k ir::Block) {
-        for node in block.iter().rev() {
+        for (at, node) in block.iter().enumerate().rev() {
             self.cx.node += 1;
+            self.cx.before = &block[..at];
             self.idle();
             match node {
                 Node::Inst { result, op, args } => self.inst(*result, op, args),

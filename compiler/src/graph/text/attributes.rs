@@ -9,13 +9,14 @@ use mcc_support::{Error, Result, TensorType, bail, ensure};
 use crate::graph::Graph;
 use crate::graph::op::{BinaryFn, Contraction, Conv, If, Loop, Op, PadMode, ReduceFn, SliceAxis, UnaryFn, Window};
 
-const UNARY: [(&str, UnaryFn); 27] = [
+const UNARY: [(&str, UnaryFn); 28] = [
     ("neg", UnaryFn::Neg),
     ("abs", UnaryFn::Abs),
     ("sign", UnaryFn::Sign),
     ("not", UnaryFn::Not),
     ("sqrt", UnaryFn::Sqrt),
     ("exp", UnaryFn::Exp),
+    ("exp_of_negative", UnaryFn::ExpOfNegative),
     ("log", UnaryFn::Log),
     ("sin", UnaryFn::Sin),
     ("cos", UnaryFn::Cos),

@@ -43,16 +43,19 @@ const EXP: [f64; 7] = [1.0, 1.0, 0.499_999_94, 0.166_665_21, 0.041_668_39, 0.008
 const EXP_LESS_1: [f64; 5] = [0.499_999_97, 0.166_665_43, 0.041_667_2, 0.008_366_547_5, 0.001_388_251_8];
 
 fn exp_single(x: Value<'_>) -> Value<'_> {
-    let x = x.at_most(89.0).at_least(-105.0);
-    // Twice the bias, as the power is made of two.
-    let magic = ROUND_F32 + 254.0;
+    // Twice the bias, as the power is made of two, so that results may be subnormal or overflow.
+    let (y, biased) = exp_single_parts(x.at_most(89.0).at_least(-105.0), 254.0);
+    let half = biased.shr(1);
+    y * power_of_two(half) * power_of_two(biased - half)
+}
+
+/// `(y, k)` with `e^x = y · 2^k`, `y` about 1, of an f32 between −105 and 89; the low bits of the second are `k + bias`.
+fn exp_single_parts(x: Value<'_>, bias: f64) -> (Value<'_>, Value<'_>) {
+    let magic = ROUND_F32 + bias;
     let biased = x.mul_add(LOG2_E, magic);
     let n = biased - magic;
     let r = n.mul_add(-LN_2_LOW, n.mul_add(-LN_2_HIGH, x));
-    // So that results may be subnormal or overflow.
-    let biased = biased.to_bits();
-    let half = biased.shr(1);
-    r.polynomial(&EXP) * power_of_two(half) * power_of_two(biased - half)
+    (r.polynomial(&EXP), biased.to_bits())
 }
 
 /// `(y, k)` with `e^x = y · 2^k`, `y` about 1, of an f64. Where the result would be far out of range, `x` is taken to be nearer.
@@ -84,6 +87,16 @@ pub fn exp(x: Value<'_>) -> Value<'_> {
     }
     let (y, k) = exp_parts(x);
     scale(y, k)
+}
+
+/// `2^64 · e^x` up to 0; at most 1 ulp from −105 on.
+pub fn exp_of_negative(x: Value<'_>) -> Value<'_> {
+    if x.dtype() == DType::F32 {
+        let (y, biased) = exp_single_parts(x.at_least(-105.0), 127.0 + 64.0);
+        return y * power_of_two(biased);
+    }
+    let (y, k) = exp_parts(x);
+    scale(y, k + 64)
 }
 
 /// All of f32 and f64; at most 1 ulp. Below 0 it is NaN, at 0 minus infinity.

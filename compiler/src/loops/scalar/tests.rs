@@ -125,6 +125,25 @@ fn elementary_functions_are_accurate() {
     assert!(failures.is_empty(), "{failures:#?}");
 }
 
+/// Of a sum that such numbers are divided by, one is of 0.
+#[test]
+fn exp_of_negative_is_accurate() {
+    let f = Function::Unary(UnaryFn::ExpOfNegative);
+    let power = f64::from(1u32 << 31) * f64::from(1u32 << 31) * 4.0;
+    let singles: Vec<f32> = singles().into_iter().filter(|x| x.is_nan() || *x <= 0.0).collect();
+    for (&x, got) in singles.iter().zip(apply(f, &[&tensor(&singles)], DType::F32).elements::<f32>()) {
+        let want = power * libm::exp(f64::from(x));
+        let holds = if x < -105.0 { got > 0.0 && got / power as f32 == 0.0 } else { ulp_single(got, want) <= 1.0 };
+        assert!(holds, "{x:e}: {got:e}, want {want:e}");
+    }
+    let doubles: Vec<f64> = doubles().into_iter().filter(|x| x.is_nan() || *x <= 0.0).collect();
+    for (&x, got) in doubles.iter().zip(apply(f, &[&tensor(&doubles)], DType::F64).elements::<f64>()) {
+        let want = power * libm::exp(x);
+        let holds = if x < -700.0 { got / power <= 1e-304 } else { ulp_double(got, want) <= 2.0 };
+        assert!(holds, "{x:e}: {got:e}, want {want:e}");
+    }
+}
+
 /// In f32 down to where its denominator overflows; in f64 down to where that of the reference does.
 #[test]
 fn sigmoid_is_accurate() {

@@ -97,8 +97,10 @@ impl<const V4: bool> Selector<V4> {
         }
         // c = a · b + c
         let factor = self.source(cx, b, true);
-        // A constant that is written over can as well be loaded for that as copied.
-        let (a, c) = (cx.reg(a), if Self::is_crowded(cx) { cx.own_reg(c) } else { cx.reg(c) });
+        // A constant that is written over can as well be loaded for that as copied, where it is not at hand.
+        let constant = cx.constant(c).filter(|&bits| bits != 0 && Self::is_crowded(cx));
+        let near = constant.and_then(|bits| cx.near_constant(ty, bits, 2));
+        let (a, c) = (cx.reg(a), near.unwrap_or_else(|| if Self::is_crowded(cx) { cx.own_reg(c) } else { cx.reg(c) }));
         Form::new(rows::VFMADD231[by_float(ty)], bits).reuse(c, to).vvvv(a).rm(factor).push(cx);
     }
 

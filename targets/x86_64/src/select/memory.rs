@@ -25,6 +25,9 @@ impl Pool {
 /// Vector registers that the values and constants of an inner loop may take; more constants are read from memory where they are used.
 const HELD: [(usize, usize); 2] = [(0, 12), (8, 28)];
 
+/// Instructions in a row that read one constant from a register rather than each from memory.
+const MANY: usize = 6;
+
 impl<const V4: bool> Selector<V4> {
     /// An address as instructions take it: constant parts are in the displacement, one term may be an index.
     pub(super) fn address(&mut self, cx: &mut Context, address: &Address) -> Memory {
@@ -213,6 +216,10 @@ impl<const V4: bool> Selector<V4> {
         // Zeros need no memory.
         if bits == 0 || !is_many {
             return cx.constant_reg(ty, bits).into();
+        }
+        // Registers are scarcer than loads, but for very many.
+        if let (true, Some(reg)) = (lanes > 1, cx.near_constant(ty, bits, MANY)) {
+            return reg.into();
         }
         match lanes {
             1 => self.pool.scalar(lane.bits(), bits).into(),
