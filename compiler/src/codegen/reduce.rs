@@ -188,10 +188,13 @@ impl Codegen<'_> {
                 *whole = parts.chunks(each).map(|parts| self.together(accumulator, parts, lanes)).collect();
             }
         }
-        for (accumulator, (of, regs, mut whole, _)) in accumulators.iter().zip(sums) {
+        for (accumulator, (of, regs, mut whole, identity)) in accumulators.iter().zip(sums) {
             if let Some(lanes) = lanes {
                 self.vars[accumulator.var].varying = false;
-                whole = regs.iter().zip(whole).map(|(&reg, parts)| self.combine(accumulator, reg, parts, lanes)).collect();
+                let identity = self.kernel.exprs.add(Expr::Const(self.kernel.exprs.dtype(accumulator.update), identity));
+                let identity = self.value(identity);
+                let combine = |(&reg, parts)| self.combine(accumulator, (reg != identity).then_some(reg), parts, lanes);
+                whole = regs.iter().zip(whole).map(combine).collect();
             }
             self.set_registers(&of, &whole);
         }
@@ -258,8 +261,9 @@ impl Codegen<'_> {
         parts[0]
     }
 
-    /// The update applied to half of the lanes with the other half while vectors have so few, and then to what is left and the whole.
-    fn combine(&mut self, accumulator: &Accumulator, whole: VReg, mut parts: VReg, mut lanes: Lanes) -> VReg {
+    /// The update applied to half of the lanes with the other half while vectors have so few, and then to what is left and the whole, if
+    /// there was something before these parts.
+    fn combine(&mut self, accumulator: &Accumulator, whole: Option<VReg>, mut parts: VReg, mut lanes: Lanes) -> VReg {
         let term = self.term(accumulator);
         let lane = self.b.ty(parts).lane();
         while self.facts.lane_counts(lane).contains(&usize::from(lanes.count / 2)) {
@@ -275,7 +279,7 @@ impl Codegen<'_> {
         while parts.len() > 1 {
             parts = parts.chunks(2).map(|pair| self.updated(accumulator, term, pair[0], pair[1])).collect();
         }
-        self.updated(accumulator, term, whole, parts[0])
+        whole.map_or(parts[0], |whole| self.updated(accumulator, term, whole, parts[0]))
     }
 
     /// The update of an accumulator that is `left` by a term that is `right`; of all lanes where a vector axis is open.

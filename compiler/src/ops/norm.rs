@@ -101,8 +101,9 @@ impl<'b> Moments<'b> {
     }
 }
 
+/// By a product: the sum that it is of has a larger error, and each row waits for it.
 fn mean<'b>(x: Wire<'b>, axes: &[usize]) -> Wire<'b> {
-    x.reduce_keep(ReduceFn::Sum, axes) / element_count(x, axes)
+    x.reduce_keep(ReduceFn::Sum, axes) * (1.0 / element_count(x, axes))
 }
 
 fn mean_square<'b>(x: Wire<'b>, axes: &[usize]) -> Wire<'b> {
