@@ -321,8 +321,12 @@ impl Codegen<'_> {
         let (address, align) = self.address(&place);
         // Once for each line.
         let begins_line = address.displacement.rem_euclid(self.facts.line_bytes.max(1) as i64) == 0;
-        if vector && begins_line && self.reduce_depth > 0 && self.streams(buffer) {
-            let displacement = address.displacement + self.facts.ahead_bytes as i64;
+        let ahead_bytes = match self.reduce_depth {
+            0 => self.next_rows(&place),
+            _ => self.streams(buffer).then_some(self.facts.ahead_bytes as i64),
+        };
+        if let (true, Some(ahead_bytes)) = (vector && begins_line, ahead_bytes) {
+            let displacement = address.displacement + ahead_bytes;
             self.b.effect(Op::Prefetch(Address { displacement, ..address.clone() }), &[]);
         }
         // Neighbouring windows read the same one after the other.
@@ -343,6 +347,17 @@ impl Codegen<'_> {
         self.facts.ahead_bytes > 0
             && matches!(buffer.role, crate::loops::Role::Constant(_))
             && buffer.ty.size_bytes() > self.facts.l2_bytes / 2
+    }
+
+    /// How far from an element of a row that is gone through for the last time that of the next round is, which is summed up first: that
+    /// would wait for the second cache. Rows that do not fill lines begin anywhere in them.
+    fn next_rows(&self, place: &Place) -> Option<i64> {
+        let buffer = &self.program.buffers[place.buffer];
+        let coefficient = place.offset.coefficient(Atom::Axis(self.rows?));
+        let bytes = coefficient * buffer.ty.dtype.size_bytes() as i64;
+        let fills_lines = bytes.rem_euclid(self.facts.line_bytes.max(1) as i64) == 0;
+        let comes_again = !matches!(buffer.role, crate::loops::Role::Local | crate::loops::Role::Constant(_));
+        (self.facts.ahead_bytes > 0 && comes_again && bytes > 0 && fills_lines).then_some(bytes)
     }
 
     fn load_at(&mut self, dtype: DType, address: Address, align: u32, level: usize, vector: bool) -> VReg {

@@ -54,6 +54,7 @@ pub fn kernel(program: &Program, layouts: &EntityMap<BufferId, Layout>, kernel: 
         deps: HashMap::new(),
         load_floor: 0,
         reduce_depth: 0,
+        rows: None,
         pads: (0..kernel.exprs.len() as u32)
             .any(|id| matches!(kernel.exprs.get(ExprId(id)), Expr::Load { otherwise: Some(_), .. })),
         finite: HashMap::new(),
@@ -192,6 +193,8 @@ struct Codegen<'a> {
     load_floor: usize,
     /// Reduction loops that are open.
     reduce_depth: usize,
+    /// The loop over rows whose tree is open, where the rows of the next round are to be fetched.
+    rows: Option<AxisId>,
     /// Whether the kernel has loads that may lie outside of their buffer.
     pads: bool,
     /// Whether constants hold no infinity and no NaN.
@@ -235,7 +238,12 @@ impl Codegen<'_> {
                 Stmt::Store { buffer, index, value, guard } => {
                     let store = |codegen: &mut Self| codegen.store(*buffer, index, *value, *guard);
                     match self.parts(*buffer, *value, *guard) {
-                        Some(parts) => self.side_by_side(&parts, store),
+                        // What takes long has its elements in time.
+                        Some(parts) => {
+                            let rows = self.rows.take();
+                            self.side_by_side(&parts, store);
+                            self.rows = rows;
+                        }
                         None => self.each_instance(&self.jam.clone(), store),
                     }
                 }
@@ -370,7 +378,12 @@ impl Codegen<'_> {
         let carried = if spatial { Vec::new() } else { self.carried_vars(body) };
         let params = self.enter(&carried, Some(index));
         self.bindings[axis] = Binding::Level(self.levels.len() - 1);
+        let rows = self.rows;
+        if spatial && self.is_tree(body) {
+            self.rows = Some(axis);
+        }
         self.stmts(body);
+        self.rows = rows;
         let level = self.levels.pop().expect("the loop's level");
         let mut nexts = self.registers(&carried);
         let mut inits = params.inits;
@@ -394,6 +407,20 @@ impl Codegen<'_> {
         self.set_registers(&carried, &results);
         self.forget(body, &carried);
         self.leave(axis, body);
+    }
+
+    /// Whether statements, of all rounds of unrolled loops, sum up elements and then go through elements again.
+    fn is_tree(&self, body: &[Stmt]) -> bool {
+        match body {
+            [Stmt::Loop { axis, body }] => self.kernel.axes[*axis].mode == AxisMode::Unroll && self.is_tree(body),
+            _ => {
+                let kinds = body.iter().filter_map(|stmt| match stmt {
+                    Stmt::Loop { axis, .. } => Some(self.kernel.axes[*axis].kind),
+                    _ => None,
+                });
+                kinds.skip_while(|&kind| kind != AxisKind::Reduce).any(|kind| kind == AxisKind::Spatial)
+            }
+        }
     }
 
     /// Drops the registers of what a region set, but for these: they are not visible behind it.
