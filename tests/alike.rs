@@ -1,17 +1,16 @@
 //! What is computed from equal numbers is equal to the last bit, wherever it lies in a tile or in what is left over: channels with equal
 //! filters, columns with equal weights, equal rows. Else a Softmax of equal numbers that are large is not even.
 
-use std::fs;
+use std::collections::BTreeMap;
 
 use mcc::driver::{Compilation, Options, Silent, compile_graph};
 use mcc::graph::op::{Conv, ReduceFn};
 use mcc::graph::{Builder, Graph};
 use mcc::tools::exec::Executable;
 use mcc_support::random::Random;
-use mcc_support::{DType, Tensor, TensorType};
-use mcc_tests::harness::{Harness, Link, Record};
+use mcc_support::{Shape, Tensor};
+use mcc_tests::harness::{Link, Program};
 use mcc_tests::machine::{Level, Machine};
-use tempfile::TempDir;
 
 /// A graph with one output, in which all elements along `axes` are to be equal.
 struct Case {
@@ -26,7 +25,7 @@ fn alike(random: &mut Random, shape: &[usize], axes: &[usize]) -> Tensor {
     let single: Vec<usize> = (0..shape.len()).map(|axis| if axes.contains(&axis) { 1 } else { shape[axis] }).collect();
     let elements: Vec<f32> = (0..single.iter().product()).map(|_| random.between(-1.0, 3.0) as f32).collect();
     let mut all = Vec::new();
-    mcc_support::Shape::from(shape.to_vec()).for_each_index(|index| {
+    Shape::from(shape.to_vec()).for_each_index(|index| {
         let at = (0..shape.len()).fold(0, |at, axis| at * single[axis] + index[axis] % single[axis]);
         all.push(elements[at]);
     });
@@ -76,7 +75,7 @@ fn convolution(random: &mut Random, builder: &Builder) -> (Vec<Tensor>, Vec<usiz
     (vec![x], vec![1])
 }
 
-/// Along rows, or along columns, where a Softmax of large numbers follows in half of the cases.
+/// Along rows, or along columns.
 fn sums(random: &mut Random, builder: &Builder) -> (Vec<Tensor>, Vec<usize>) {
     let [rows, columns] = [1 + random.below(90), 1 + random.below(200)];
     let axis = random.below(2);
@@ -103,16 +102,14 @@ impl Case {
     }
 
     fn check(&self, level: &str, got: &Tensor) {
-        let elements = got.elements::<f32>();
-        let mut at = 0;
-        let shape = got.shape().clone();
-        let mut firsts = std::collections::BTreeMap::new();
-        shape.for_each_index(|index| {
-            let apart: Vec<usize> = (0..index.len()).filter(|axis| !self.axes.contains(axis)).map(|axis| index[axis]).collect();
-            let first = *firsts.entry(apart).or_insert(elements[at]);
-            let found = elements[at];
+        let mut elements = got.elements::<f32>().into_iter();
+        // By the place along the other axes.
+        let mut firsts = BTreeMap::new();
+        got.shape().for_each_index(|index| {
+            let place: Vec<usize> = (0..index.len()).filter(|axis| !self.axes.contains(axis)).map(|axis| index[axis]).collect();
+            let found = elements.next().expect("an element at each index");
+            let first = *firsts.entry(place).or_insert(found);
             assert!(found.to_bits() == first.to_bits(), "{level}: {found} at {index:?}, not {first}: {}", self.text);
-            at += 1;
         });
     }
 }
@@ -134,26 +131,17 @@ fn equal_numbers_give_equal_bits() {
 
 #[test]
 fn equal_numbers_give_equal_bits_on_aarch64() {
-    let folder = TempDir::new().expect("a temporary folder");
     let levels = Machine::Aarch64.levels();
-    let (mut names, mut objects, mut records, mut cases) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for (model, seed) in (0..60).enumerate() {
+    let (mut program, mut cases) = (Program::new(), Vec::new());
+    for seed in 0..60 {
         let case = case(seed);
         let name = format!("alike{seed}");
-        let compilation = case.compile(levels[model % levels.len()], &name);
-        let object = folder.path().join(format!("{name}.o"));
-        fs::write(&object, compilation.linked().object()).expect("the test's folder can be written");
-        let outputs: Vec<TensorType> = case.graph.outputs.iter().map(|(_, value)| case.graph.values[*value].ty.clone()).collect();
-        assert_eq!(outputs[0].dtype, DType::F32);
-        records.push(Record { model, dims: Vec::new(), inputs: case.inputs.clone(), outputs, count_count: 0 });
-        names.push(name);
-        objects.push(object);
+        let compilation = case.compile(levels[seed as usize % levels.len()], &name);
+        let outputs = case.graph.outputs.iter().map(|(_, value)| case.graph.values[*value].ty.clone()).collect();
+        program.add(name, &compilation.linked().object(), case.inputs.clone(), outputs);
         cases.push(case);
     }
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let harness = Harness::build(Machine::Aarch64, Link::Static, &names, &objects, folder.path());
-    let outcomes = harness.run(&records, 1).unwrap_or_else(|error| panic!("{error}"));
-    for (case, outcome) in cases.iter().zip(outcomes) {
+    for (case, outcome) in cases.iter().zip(program.run(Machine::Aarch64, Link::Static)) {
         case.check("aarch64", &outcome.outputs[0]);
     }
 }

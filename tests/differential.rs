@@ -4,7 +4,6 @@
 //! bits always, whatever they compute.
 
 use std::collections::BTreeMap;
-use std::fs;
 
 use mcc::codegen::lane_of_bits;
 use mcc::decide;
@@ -20,11 +19,10 @@ use mcc_support::random::Random;
 use mcc_support::tensor::Number;
 use mcc_support::{DType, Tensor, TensorType};
 use mcc_tests::compare::same_bits;
-use mcc_tests::harness::{Harness, Link, Record};
+use mcc_tests::harness::{Link, Program};
 use mcc_tests::judge::Judge;
 use mcc_tests::machine::{Level, Machine};
 use mcc_tests::random_graph::{Config, RandomGraph, random_graph, random_inputs};
-use tempfile::TempDir;
 
 /// Seeds of the graphs that one run of the tests takes: 500, or those of `MCC_SEEDS=FIRST..END`.
 fn seeds() -> std::ops::Range<u64> {
@@ -403,28 +401,19 @@ fn every_level_of(compilation: &Compilation, built: &Built, seed: u64) {
 
 /// Linked into one program with guarded buffers, which also checks what a call may touch.
 fn linked_programs_compute_the_same(levels: &[Level]) {
-    let folder = TempDir::new().expect("a temporary folder");
-    let (mut names, mut objects, mut records, mut cases) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut program, mut cases) = (Program::new(), Vec::new());
     for seed in seeds() {
         let Built { random, inputs, want } = built(seed);
         let name = format!("random{seed}");
         let level = level_of(seed, levels);
         let compilation = compile(&random.graph, &options(level, &name), seed);
         let judge = Judge::of_tiles(&random.graph, &inputs, tile(&compilation));
-        let object = folder.path().join(format!("{name}.o"));
-        fs::write(&object, compilation.linked().object()).expect("the test's folder can be written");
-        let outputs: Vec<TensorType> = want.iter().map(|tensor| tensor.ty().clone()).collect();
-        records.push(Record { model: names.len(), dims: Vec::new(), inputs, outputs, count_count: 0 });
-        names.push(name);
-        objects.push(object);
-        let (_, status) = loops::interp::run_with_status(compilation.program(), &records.last().expect("pushed above").inputs)
-            .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        let (_, status) =
+            loops::interp::run_with_status(compilation.program(), &inputs).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        program.add(name, &compilation.linked().object(), inputs, want.iter().map(|tensor| tensor.ty().clone()).collect());
         cases.push((seed, level, random, judge, want, status));
     }
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let link = if levels[0].bare { Link::Board } else { Link::Static };
-    let harness = Harness::build(levels[0].machine, link, &names, &objects, folder.path());
-    let outcomes = harness.run(&records, 1).unwrap_or_else(|error| panic!("{error}"));
+    let outcomes = program.run(levels[0].machine, if levels[0].bare { Link::Board } else { Link::Static });
     for ((seed, level, random, judge, want, status), outcome) in cases.iter().zip(outcomes) {
         assert_eq!(outcome.status as u32, *status, "seed {seed} for {level}: the status");
         check(&level.to_string(), *seed, random, judge, &outcome.outputs, want);

@@ -23,7 +23,7 @@ use mcc_tests::machine::{Level, Machine};
 use prost::Message;
 use tempfile::TempDir;
 
-const CHANNELS: i64 = 56;
+const CHANNELS: i64 = 88;
 
 fn value(name: &str, dims: &[&str]) -> ValueInfoProto {
     let dim = |name: &&str| {
@@ -70,7 +70,7 @@ fn weights(name: &str, dims: &[i64], seed: u64) -> TensorProto {
     }
 }
 
-/// Convolutions over `x: f32[n,3,h,w]`, which halve it, and a product along the channels: `y: f32[n,56,p,q]`, and `z` of the
+/// Convolutions over `x: f32[n,3,h,w]`, which halve it, and a product along the channels: `y: f32[n,88,p,q]`, and `z` of the
 /// shape of `x`.
 fn model() -> Vec<u8> {
     ModelProto {
@@ -85,7 +85,7 @@ fn model() -> Vec<u8> {
             ],
             initializer: vec![weights("w0", &[CHANNELS, 3, 3, 3], 1), weights("w1", &[CHANNELS, CHANNELS, 1, 1], 2)],
             input: vec![value("x", &["n", "3", "h", "w"])],
-            output: vec![value("y", &["n", "56", "p", "q"]), value("z", &["n", "3", "h", "w"])],
+            output: vec![value("y", &["n", "88", "p", "q"]), value("z", &["n", "3", "h", "w"])],
             ..Default::default()
         }),
         ..Default::default()

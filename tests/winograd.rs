@@ -1,7 +1,6 @@
 //! Convolutions by Winograd's transforms: random ones, in all tiles and sizes, against sums in f64.
 
 use std::collections::BTreeMap;
-use std::fs;
 
 use mcc::decide;
 use mcc::decisions::Winograd;
@@ -15,10 +14,9 @@ use mcc::realize::winograd::Convolution;
 use mcc::tools::exec::Executable;
 use mcc_support::random::Random;
 use mcc_support::{DType, Tensor, TensorType};
-use mcc_tests::harness::{Harness, Link, Record};
+use mcc_tests::harness::{Link, Program};
 use mcc_tests::judge::Judge;
 use mcc_tests::machine::{Level, Machine};
-use tempfile::TempDir;
 
 /// A convolution, what comes after it, and its tiles.
 struct Case {
@@ -150,25 +148,16 @@ fn transformed_convolutions_err_little() {
 
 #[test]
 fn transformed_convolutions_err_little_on_aarch64() {
-    let folder = TempDir::new().expect("a temporary folder");
     let levels = Machine::Aarch64.levels();
-    let (mut names, mut objects, mut records, mut cases) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for (model, seed) in (0..24).enumerate() {
+    let (mut program, mut cases) = (Program::new(), Vec::new());
+    for seed in 0..24 {
         let case = case(seed);
         let name = format!("tiles{seed}");
-        let compilation = case.compile(levels[model % levels.len()], &name);
-        let object = folder.path().join(format!("{name}.o"));
-        fs::write(&object, compilation.linked().object()).expect("the test's folder can be written");
-        let outputs = vec![case.want[0].ty().clone()];
-        records.push(Record { model, dims: Vec::new(), inputs: case.inputs.clone(), outputs, count_count: 0 });
-        names.push(name);
-        objects.push(object);
+        let compilation = case.compile(levels[seed as usize % levels.len()], &name);
+        program.add(name, &compilation.linked().object(), case.inputs.clone(), vec![case.want[0].ty().clone()]);
         cases.push(case);
     }
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let harness = Harness::build(Machine::Aarch64, Link::Static, &names, &objects, folder.path());
-    let outcomes = harness.run(&records, 1).unwrap_or_else(|error| panic!("{error}"));
-    for (case, outcome) in cases.iter().zip(outcomes) {
+    for (case, outcome) in cases.iter().zip(program.run(Machine::Aarch64, Link::Static)) {
         case.check("aarch64", &case.judge(), &outcome.outputs[0]);
     }
 }

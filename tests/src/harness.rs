@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use mcc_support::{Tensor, TensorType};
+use tempfile::TempDir;
 
 use crate::machine::{Machine, run, try_run};
 
@@ -56,6 +57,44 @@ pub struct Harness {
     link: Link,
     folder: PathBuf,
     program: PathBuf,
+}
+
+/// Models that are linked into one program, in which each runs once.
+#[derive(Debug)]
+pub struct Program {
+    folder: TempDir,
+    names: Vec<String>,
+    objects: Vec<PathBuf>,
+    records: Vec<Record>,
+}
+
+impl Program {
+    pub fn new() -> Program {
+        let folder = TempDir::new().expect("a temporary folder");
+        Program { folder, names: Vec::new(), objects: Vec::new(), records: Vec::new() }
+    }
+
+    /// Adds a model of this name, which no other has, and its run for these inputs.
+    pub fn add(&mut self, name: String, object: &[u8], inputs: Vec<Tensor>, outputs: Vec<TensorType>) {
+        let path = self.folder.path().join(format!("{name}.o"));
+        fs::write(&path, object).expect("the test's folder can be written");
+        self.records.push(Record { model: self.names.len(), dims: Vec::new(), inputs, outputs, count_count: 0 });
+        self.objects.push(path);
+        self.names.push(name);
+    }
+
+    /// Of each model, in the order in which they were added. Panics with what rule of the interface a model broke.
+    pub fn run(self, machine: Machine, link: Link) -> Vec<Outcome> {
+        let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
+        let harness = Harness::build(machine, link, &names, &self.objects, self.folder.path());
+        harness.run(&self.records, 1).unwrap_or_else(|error| panic!("{error}"))
+    }
+}
+
+impl Default for Program {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 /// The folder of `mcc.h`.
