@@ -319,6 +319,8 @@ fn what_is_wrong_is_said_in_the_output() {
         ("OPTIONS --emit=rust", "OPTIONS must not have --emit=rust"),
         ("OPTIONS --weights-file w", "OPTIONS must not have --weights-file"),
         ("OPTIONS -ofile", "OPTIONS must not have -ofile"),
+        ("OPTIONS --stop-after import", "OPTIONS must not have --stop-after"),
+        ("WEIGHTS_FILE w)\nmcc_add_model(other digits.onnx WEIGHTS_FILE w", "build/w is that of another model"),
         ("SHAPE", "no value follows SHAPE"),
         ("SHAPE image=1 CPU", "no value follows CPU"),
     ] {

@@ -472,6 +472,7 @@ fn runs_at_every_level() {
     }
     let random = |seed: u32| succeed(folder, &format!("run net.onnx --dim n=3 --seed {seed}")).0;
     assert_eq!(random(1), random(1));
+    assert!(succeed(folder, "run net.onnx --dim n=3").1.contains("random: 'x'"));
     assert_ne!(random(1), random(2));
     let (out, _) = succeed(folder, "run net.onnx --constant x=1,2,3,4 --shape x=1,4");
     assert!(out.starts_with("y: f32[1,4] [1.0, "), "{out}");

@@ -29,7 +29,8 @@
  *
  * Weights. They lie in the object's read-only data, in a section that was named (--weights-section), or in a file that each run is
  *   passed (--weights-file): mapped, or in flash. A run refuses, with MCC_ERROR_WEIGHTS, one that was not written for its code, as
- *   its head says; one of the same network with other numbers fits. mcc_weights_intact looks at every byte.
+ *   its head says; one of the same network with other numbers fits. A run is not told how long it is: the caller tests that
+ *   it has NAME_WEIGHTS_BYTES. mcc_weights_intact looks at every byte.
  *
  * Versions. Structures begin with their size, so that fields can be added at their ends: the caller states what it knows,
  * and a reader looks only at the fields within. MCC_ABI_VERSION changes when that does not suffice.

@@ -19,11 +19,18 @@ const RESERVED: &[&str] = &[
     "wchar_t", "while", "xor", "xor_eq", "EOF", "I", "INFINITY", "NAN", "NULL",
 ];
 
+/// Headers of C: one of the same name would hide them from what includes them in its folder.
+const C_HEADERS: &[&str] = &[
+    "assert", "complex", "ctype", "errno", "fenv", "float", "inttypes", "iso646", "limits", "locale", "math", "setjmp", "signal",
+    "stdalign", "stdarg", "stdatomic", "stdbit", "stdbool", "stdckdint", "stddef", "stdint", "stdio", "stdlib", "stdnoreturn",
+    "string", "tgmath", "threads", "time", "uchar", "wchar", "wctype",
+];
+
 /// The prefix of a model's symbols, from `--name`.
 ///
 /// # Errors
 ///
-/// What is not a C identifier, or begins with the prefix of `mcc.h`.
+/// What is not a C identifier, begins with the prefix of `mcc.h`, or names a header of C.
 pub fn given_model_name(name: &str) -> Result<String> {
     let starts = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     if !starts || !name.chars().all(is_identifier_char) {
@@ -33,6 +40,10 @@ pub fn given_model_name(name: &str) -> Result<String> {
     if is_mcc(name) {
         return Err(Error::new(format!("the name '{name}' is reserved: names of mcc.h begin with mcc")));
     }
+    if is_c_header(name) {
+        return Err(Error::new(format!("the name '{name}' is that of a header of C, which the model's own would hide"))
+            .help(format!("another, as in --name {}", model_name(name))));
+    }
     Ok(name.to_string())
 }
 
@@ -41,7 +52,7 @@ pub fn model_name(stem: &str) -> String {
     let name = identifier(stem);
     if name.is_empty() {
         "model".to_string()
-    } else if name.starts_with(|c: char| c.is_ascii_digit()) || is_mcc(&name) {
+    } else if name.starts_with(|c: char| c.is_ascii_digit()) || is_mcc(&name) || is_c_header(&name) {
         format!("model_{name}")
     } else {
         name
@@ -86,6 +97,10 @@ fn is_mcc(name: &str) -> bool {
     name == "mcc" || name.starts_with("mcc_")
 }
 
+fn is_c_header(name: &str) -> bool {
+    C_HEADERS.contains(&name.to_ascii_lowercase().as_str())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,11 +127,13 @@ mod tests {
             ("3d", "model_3d"),
             ("日", "model"),
             ("mcc", "model_mcc"),
+            ("stdint", "model_stdint"),
+            ("Math", "model_Math"),
         ] {
             assert_eq!(model_name(stem), expected);
             assert!(given_model_name(expected).is_ok());
         }
-        for name in ["", "3d", "a-b", "a b", "mcc", "mcc_model", "MCC_X", "é"] {
+        for name in ["", "3d", "a-b", "a b", "mcc", "mcc_model", "MCC_X", "é", "stdint", "Time"] {
             assert!(given_model_name(name).is_err(), "{name}");
         }
     }

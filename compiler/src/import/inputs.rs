@@ -270,6 +270,7 @@ fn dynamic_error(inputs: &[(&str, DeclaredType)], known: &BTreeMap<String, usize
         let dims: Vec<String> = symbols.iter().map(|name| option("dim", name, "DIM")).collect();
         help += &format!(", or named dimensions with `{}`", dims.join(" "));
     }
+    help += "; an extent may be a range, as 1..128, which each run is told of";
     Error::new(format!("the {noun} to be fixed when it is compiled: {}", list.join(", "))).help(help)
 }
 

@@ -67,8 +67,9 @@ impl Model {
 
     fn decode(bytes: Bytes, files: ExternalFiles) -> Result<Self> {
         let sha256 = Sha256::digest(&bytes).into();
-        let proto = ModelProto::decode(bytes.clone())
-            .map_err(|error| file::not_onnx(&bytes).unwrap_or_else(|| Error::new(format!("the model is damaged: {error}"))))?;
+        let proto = ModelProto::decode(bytes.clone()).map_err(|error| {
+            file::not_onnx(&bytes).unwrap_or_else(|| Error::new(format!("the model is damaged or cut short: {error}")))
+        })?;
         if proto.graph.is_none() {
             return Err(file::not_onnx(&bytes).unwrap_or_else(|| Error::new("the model has no graph")));
         }

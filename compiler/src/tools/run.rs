@@ -30,6 +30,13 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     }
     let specialization = inputs::specialization(&compilation, &given)?;
     let graph = specialization.graph();
+    let random: Vec<String> = inputs::types(specialization)
+        .filter(|(name, _)| !given.contains_key(*name))
+        .map(|(name, _)| format!("'{name}'"))
+        .collect();
+    if !args.quiet && !random.is_empty() {
+        report::note(&format!("inputs that no --input gives are random: {}", random.join(", ")));
+    }
     let tensors = inputs::complete(specialization, given, args.seed)?;
     let outputs = outputs(&compilation, specialization, args.at, &tensors)?;
     let names: Vec<&str> = graph.tensor_outputs().iter().map(|(name, _)| name.as_str()).collect();
