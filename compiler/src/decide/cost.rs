@@ -11,14 +11,22 @@ use mcc_kernel::Facts;
 /// Cycles to start and end a tile of no accumulators, and for each of them, which is set to zero, finished and stored.
 const START_CYCLES: f64 = 12.0;
 const FINISH_CYCLES: f64 = 1.0;
+/// Cycles to start and end a tile of windows, and for each step where a loop is left inside of it.
+const WINDOW_CYCLES: f64 = 5.5;
+const LOOP_STEP_CYCLES: f64 = 0.4;
+/// Instructions of windows that are under way at once: of several tiles where these are small.
+const UNDER_WAY: f64 = 160.0;
 /// Cycles for each byte of a panel that comes from the second-level cache, beside the multiply-adds that hide most of it.
 const PANEL_BYTE_CYCLES: f64 = 0.0018;
 /// Cycles for each line of a map that comes from the second-level cache, and from beyond; and how much longer it takes where a tile asks
 /// for more lines than a core waits for at once.
-const LINE_CYCLES: f64 = 1.0;
+const LINE_CYCLES: f64 = 0.5;
 const FAR_LINE_CYCLES: f64 = 3.0;
 const WAITED_LINES: usize = 24;
 const CROWDED_LINES: f64 = 1.25;
+/// Cycles for each load of what the tile before it along the row has loaded too: where the results of that one lie at the same place of a
+/// page, the load waits for their stores.
+const AGAIN_CYCLES: f64 = 0.3;
 /// Bytes of a way of the first-level cache: lines at a multiple of this distance take each other's place.
 const WAY_BYTES: usize = 4096;
 /// Cycles for each byte between panels that nobody needs: the rests of panels come from memory in pieces.
@@ -31,10 +39,12 @@ const PLACE_CYCLES: f64 = 0.1;
 const MAX_WINDOW: usize = 12;
 /// Vectors of columns beyond these never help.
 const MAX_VECTORS: usize = 8;
-/// Code for different rests makes a tile a little worse.
+/// Multiply-adds in the body of a tile's innermost loop, at most.
+pub const MAX_BODY: usize = 112;
+/// Code for different rests makes a tile a little worse: each accumulator that it finishes, and each instruction of windows, which have many
+/// of their steps in the code.
 const CODE_WEIGHT: f64 = 1.0 / 4000.0;
-/// The same where each accumulator has all its steps in the code.
-const WINDOW_CODE_WEIGHT: f64 = 1.0 / 1000.0;
+const WINDOW_CODE_WEIGHT: f64 = 1.0 / 5000.0;
 
 /// A reduction as tiles see it.
 #[derive(Clone, Debug)]
@@ -61,6 +71,8 @@ pub struct Problem {
     pub windows: [Window; 2],
     /// Whether each element has a factor; else elements are only combined.
     pub weighted: bool,
+    /// Loads for a vector of what varies along the lanes, and stores for one of results: one, or one for each lane.
+    pub vector_accesses: [usize; 2],
     /// What windows slide over.
     pub map: Option<Map>,
     /// Accumulators at most.
@@ -76,8 +88,9 @@ pub struct Problem {
 /// How a map lies that windows slide over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Map {
-    /// Bytes from an element to the next along each row axis.
+    /// Bytes from an element to the next along each row axis; and from one result to the next.
     pub distances: [usize; 2],
+    pub result_distances: [usize; 2],
     /// Whether all columns are done before the next rows; else all rows are.
     pub columns_first: bool,
     /// Whether it comes from beyond the second-level cache.
@@ -135,6 +148,15 @@ impl Cut {
         let is_last = |rounds: &usize| rounds % tile == left % tile;
         let last = (pads[1].max(1)..).find(is_last).filter(|_| pads[1] > 0).map_or(0, |rounds| rounds.min(left));
         Cut { ends: [first, last], together, tile, between: left - last }
+    }
+
+    /// Sizes of the tiles that have code of their own: rounds at an end that are done one by one each know another border.
+    fn codes(&self) -> Vec<usize> {
+        let end = |rounds: usize| if self.together { vec![rounds] } else { vec![1; rounds] };
+        let full = if self.between < self.tile { 0 } else { self.tile };
+        let mut codes = [end(self.ends[0]), vec![full, self.between % self.tile], end(self.ends[1])].concat();
+        codes.retain(|&rounds| rounds > 0);
+        codes
     }
 
     /// Tiles by their size: how many rounds, how many tiles.
@@ -247,7 +269,7 @@ impl Problem {
     pub fn cuts(&self, size: Size, facts: &Facts) -> [Cut; 2] {
         let factors = self.factors(self.vectors(size.columns));
         let results = size.rows[0] * size.rows[1] * self.vectors(size.columns);
-        let together = self.depth * factors <= registers_left(results, facts);
+        let together = stay(self.depth * factors, results, facts);
         let cut = |axis: usize, together| Cut::new(self.rows[axis], size.rows[axis], self.windows[axis].pads, together);
         [cut(0, true), cut(1, together)]
     }
@@ -322,11 +344,35 @@ impl Problem {
             let padding = size.columns * self.columns.div_ceil(size.columns) - self.columns;
             cycles += (padding * self.depth * self.lane_bytes) as f64 * PADDING_BYTE_CYCLES;
         }
+        let vectors: Vec<usize> = columns.iter().map(|part| self.vectors(part.0)).collect();
+        if self.is_windows() {
+            return cycles * (1.0 + self.window_code(size, &vectors, facts) as f64 * WINDOW_CODE_WEIGHT);
+        }
         // Each tile and rest of one axis meets each of the others.
         let apart = |axis: usize| rows[axis].iter().map(|part| part.0).sum::<usize>() + self.ends[axis];
-        let vectors: usize = columns.iter().map(|part| self.vectors(part.0)).sum();
-        let weight = if self.is_windows() { WINDOW_CODE_WEIGHT } else { CODE_WEIGHT };
-        cycles * (1.0 + (apart(0) * apart(1) * vectors) as f64 * weight)
+        let finished = apart(0) * apart(1) * vectors.iter().sum::<usize>() * self.vector_accesses[1];
+        cycles * (1.0 + finished as f64 * CODE_WEIGHT)
+    }
+
+    /// Instructions of the tiles of windows that have code of their own, for each of these numbers of vectors: each of one axis meets each
+    /// of the others.
+    fn window_code(&self, size: Size, vectors: &[usize], facts: &Facts) -> usize {
+        let [inner, outer] = self.cuts(size, facts).map(|cut| cut.codes());
+        let mut instructions = 0;
+        let rows = || inner.iter().flat_map(|&inner| outer.iter().map(move |&outer| [inner, outer]));
+        for (&vectors, tile) in vectors.iter().flat_map(|vectors| rows().map(move |tile| (vectors, tile))) {
+            let steps = self.unrolled_steps(tile, vectors, facts);
+            let loads = self.window_loads(tile, vectors, facts) * steps / self.depth.max(1);
+            instructions += tile[0] * tile[1] * vectors * (steps + self.vector_accesses[1]) + loads;
+        }
+        instructions
+    }
+
+    /// Steps of windows that stand in the code: all where their factors stay in registers, or those along a row.
+    fn unrolled_steps(&self, [inner, outer]: [usize; 2], vectors: usize, facts: &Facts) -> usize {
+        let results = inner * outer * vectors;
+        let stay = stay(self.depth * self.factors(vectors), results, facts);
+        if stay && results * self.depth <= MAX_BODY { self.depth } else { self.windows[0].taps }
     }
 
     /// Factors of a step, in vectors.
@@ -340,14 +386,14 @@ impl Problem {
         let [along, across] = self.windows;
         let factors = self.factors(vectors);
         let left = registers_left(inner * outer * vectors, facts);
-        let inputs = if self.depth * factors <= left {
-            along.reach(inner) * across.reach(outer)
+        let inputs = if stay(self.depth * factors, inner * outer * vectors, facts) {
+            along.reach(inner) * across.reach(outer) * self.depth / (along.taps * across.taps)
         } else if along.taps * factors <= left {
             along.reach(inner) * outer * self.depth / along.taps
         } else {
             inner * outer * self.depth
         };
-        inputs * vectors + self.depth * factors
+        inputs * vectors * self.vector_accesses[0] + self.depth * factors
     }
 
     /// Cycles in which a tile of windows waits for what it is the first to load of a map: what its neighbours have loaded is still there
@@ -355,27 +401,36 @@ impl Problem {
     fn wait_cycles(&self, [inner, outer]: [usize; 2], columns: usize, facts: &Facts) -> f64 {
         let Some(map) = self.map.filter(|_| self.is_windows()) else { return 0.0 };
         let [along, across] = self.windows;
-        let [element, row] = map.distances;
+        let element = map.distances[0];
+        let reach = along.reach(inner).min(self.rows[0] * along.step);
         let line = facts.line_bytes;
         let (mut elements, mut rows) = (inner * along.step, across.reach(outer));
-        let held = if map.columns_first {
-            lines_of_a_set((0..rows).map(|at| at * row), along.reach(inner) * element, line)
-        } else {
-            // With the results.
-            let band = rows * self.rows[0] * along.step + outer * self.rows[0];
-            lines_of_a_set((0..band).map(|at| at * element), line, line)
+        let of_rows = |pieces: [usize; 2], distances: [usize; 2], bytes: usize| {
+            let starts = (0..pieces[1]).flat_map(move |row| (0..pieces[0]).map(move |at| row * distances[1] + at * distances[0]));
+            lines_of_a_set(starts, bytes, line)
         };
-        let stays = held <= facts.l1_bytes / WAY_BYTES * 3 / 4;
-        match (map.columns_first, stays) {
-            (true, false) => elements = along.reach(inner),
-            (false, true) => rows = rows.min(outer * across.step),
-            _ => {}
+        let band = rows * self.rows[0] * along.step + outer * self.rows[0];
+        let is_held = |lines: usize| lines <= facts.l1_bytes / WAY_BYTES * 3 / 4;
+        if map.columns_first {
+            if !is_held(of_rows([1, rows], map.distances, reach * element)) {
+                elements = reach;
+            }
+        } else {
+            // With the results, which may begin in the same set.
+            let taken = of_rows([reach, rows], map.distances, line);
+            if !is_held(taken + of_rows([inner, outer], map.result_distances, line)) {
+                elements = reach;
+            } else if is_held(lines_of_a_set((0..band).map(|at| at * element), line, line)) {
+                rows = rows.min(outer * across.step);
+            }
         }
         let lines = elements * rows * (columns * self.lane_bytes).div_ceil(line);
         let crowded = if map.columns_first && map.is_far && lines > WAITED_LINES { CROWDED_LINES } else { 1.0 };
         let line_cycles = if map.is_far { FAR_LINE_CYCLES } else { LINE_CYCLES };
+        let again = if map.columns_first { 0 } else { (reach - (inner * along.step).min(reach)) * across.reach(outer) };
         // Neighbouring columns share a line.
-        (elements * rows * columns * self.lane_bytes) as f64 / line as f64 * line_cycles * crowded
+        let fetched = (elements * rows * columns * self.lane_bytes) as f64 / line as f64;
+        fetched * line_cycles * crowded + again as f64 * AGAIN_CYCLES
     }
 
     fn tile_cycles(&self, [inner, outer]: [usize; 2], (lanes, vectors): (usize, usize), sums: usize, facts: &Facts) -> f64 {
@@ -396,22 +451,36 @@ impl Problem {
         let places = match (self.broadcasts, facts.lane_operand) {
             (true, true) => PLACE_CYCLES * (vectors as f64 / 2.0 + factors),
             (true, false) => 0.0,
+            (false, _) if self.is_windows() => 0.0,
             (false, _) => PLACE_CYCLES * factors,
         };
-        // Windows of several tiles are under way at once.
-        let latency = if self.is_windows() { 0.0 } else { f64::from(facts.fma_latency) / sums as f64 };
+        let beside = match self.is_windows() {
+            true => (UNDER_WAY / ((accumulators + vectors as f64 + factors) * self.depth as f64)).max(1.0),
+            false => sums as f64,
+        };
+        let latency = f64::from(facts.fma_latency) / beside;
         let crowded = if self.is_crowded(inner, facts) { CROWDED_ROW_CYCLES * rows as f64 } else { 0.0 };
         let step = multiply_adds.max(loads).max(latency) + places + crowded;
         let panel_bytes = self.depth * columns * self.lane_bytes;
         let panel = if panel_bytes > facts.l1_bytes / 2 { panel_bytes as f64 * PANEL_BYTE_CYCLES } else { 0.0 };
         let wait = self.wait_cycles([inner, outer], columns, facts);
-        self.depth as f64 * step + panel + wait + START_CYCLES + FINISH_CYCLES * accumulators * sums as f64
+        let start = match self.is_windows() {
+            true if self.unrolled_steps([inner, outer], vectors, facts) == self.depth => WINDOW_CYCLES,
+            true => WINDOW_CYCLES + LOOP_STEP_CYCLES * self.depth as f64,
+            false => START_CYCLES + FINISH_CYCLES * accumulators * sums as f64,
+        };
+        self.depth as f64 * step + panel + wait + start
     }
 }
 
-/// Registers for factors that stay, beside those of results and one for what is loaded.
+/// Registers for factors, beside those of results and one for what is loaded.
 fn registers_left(results: usize, facts: &Facts) -> usize {
     (facts.vector_registers as usize).saturating_sub(results + 1)
+}
+
+/// Whether so many factors of windows stay in registers from tile to tile, beside results and what finishes those.
+pub fn stay(factors: usize, results: usize, facts: &Facts) -> bool {
+    factors < registers_left(results, facts).max(1)
 }
 
 /// The most lines that any set of the cache has to hold of pieces of memory of so many bytes.
@@ -457,6 +526,7 @@ mod tests {
             ends: [0, 0],
             windows: [Window::NONE; 2],
             weighted: true,
+            vector_accesses: [1, 1],
             map: None,
             most: 32,
             row_bytes: 0,
@@ -529,10 +599,41 @@ mod tests {
     fn rows_of_the_same_sets_are_few() {
         // The rows of this map take each other's place in the cache.
         let window = Window { step: 2, taps: 3, span: 3, pads: [1, 0] };
-        let map = Map { distances: [256, 28672], columns_first: true, is_far: true };
+        let map = Map { distances: [256, 28672], result_distances: [256, 14336], columns_first: true, is_far: true };
         let pool =
             Problem { broadcasts: false, weighted: false, windows: [window; 2], map: Some(map), ..problem([56, 56], 64, 9) };
         let size = pool.best(&Facts { line_bytes: 64, ..facts(32, 2) }).0;
         assert!(window.reach(size.rows[1]) <= 6 && size.rows[0] * size.rows[1] >= 4, "{size:?}");
+    }
+
+    /// Windows of 3 by 3 with a border of one.
+    fn windows(rows: [usize; 2], columns: usize, map: Map) -> Problem {
+        let window = Window { step: 1, taps: 3, span: 3, pads: [1, 1] };
+        Problem { broadcasts: false, windows: [window; 2], map: Some(map), ..problem(rows, columns, 9) }
+    }
+
+    #[test]
+    fn rows_and_results_of_the_same_sets_are_few() {
+        // Every second row of the map and of the results lies in the same sets.
+        let distances = [128, 14336];
+        let map = Map { distances, result_distances: distances, columns_first: false, is_far: true };
+        let facts = Facts { line_bytes: 64, ..facts(32, 2) };
+        let [inner, outer] = windows([112, 112], 32, map).best(&facts).0.rows;
+        assert!((outer + 2).div_ceil(2) + outer.div_ceil(2) <= 6 && inner * outer >= 4, "{inner} by {outer}");
+        // None do.
+        let distances = [128, 14400];
+        let map = Map { distances, result_distances: distances, ..map };
+        let tall = windows([112, 112], 32, map).best(&facts).0;
+        assert!(tall.rows[1] > outer, "{tall:?}");
+    }
+
+    #[test]
+    fn long_code_makes_tiles_of_windows_smaller() {
+        let map = Map { distances: [2304, 32256], result_distances: [2304, 32256], columns_first: false, is_far: false };
+        let facts = Facts { line_bytes: 64, ..facts(32, 2) };
+        let results = |problem: &Problem| problem.best(&facts).0.rows.iter().product::<usize>();
+        let plain = windows([56, 56], 144, map);
+        let lane_by_lane = Problem { vector_accesses: [16, 16], ..plain.clone() };
+        assert!(results(&lane_by_lane) < results(&plain), "{} and {}", results(&lane_by_lane), results(&plain));
     }
 }

@@ -3,6 +3,7 @@
 mod rows;
 mod sums;
 mod walk;
+mod windows;
 
 use std::collections::BTreeMap;
 
@@ -18,8 +19,6 @@ use crate::loops::linear::{Atom, KernelRanges, Linear};
 use crate::loops::{AxisId, Buffer, BufferId, Expr, ExprId, Kernel, Program, Role, Stmt};
 use walk::Walk;
 
-/// Multiply-adds in the body of a tile's innermost loop, at most.
-const MAX_BODY: usize = 112;
 /// Sums in lanes that are under way at once: of one row, and of several.
 const SUMS: usize = 4;
 const SUMS_OF_ROWS: usize = 8;
@@ -161,8 +160,7 @@ impl Tiler<'_> {
         let long = |axis: AxisId| self.extent(axis) >= fewest(self.facts, lanes);
         // Along an axis where operands are neighbours or the same, all lanes come with one instruction.
         let whole = |axis| self.operands.iter().all(|access| self.stride(access, axis) != Stride::Other);
-        let stored =
-            |axis| self.results.iter().filter(|access| access.is_store).all(|access| self.stride(access, axis) == Stride::One);
+        let stored = |axis| !self.is_scattered(axis);
         let spatial = spatial_in_lanes(self.kernel, self.nest, bits);
         let first =
             |fits: &dyn Fn(AxisId) -> bool| spatial.iter().copied().find(|&axis| long(axis) && fits(axis)).map(Vector::Spatial);
@@ -179,27 +177,15 @@ impl Tiler<'_> {
         })
     }
 
-    /// How windows slide along an axis: what some index adds to it.
-    fn window(&self, axis: AxisId) -> cost::Window {
-        let pads = self.padded.iter().find(|peel| peel.axis == axis).map_or([0, 0], |peel| [peel.first, peel.last]);
-        let mut found = cost::Window { pads, ..cost::Window::NONE };
-        for &index in self.operands.iter().flat_map(|access| &access.index) {
-            let form = Linear::of(&self.kernel.exprs, index);
-            let along = |axis: AxisId| form.coefficient(Atom::Axis(axis)).unsigned_abs() as usize;
-            let taps = self.reduction.axes.iter().filter(|&&axis| along(axis) > 0);
-            if along(axis) > 0 {
-                found.step = found.step.max(along(axis));
-                found.taps = found.taps.max(taps.clone().map(|&axis| self.extent(axis)).product());
-                found.span = found.span.max(1 + taps.map(|&axis| along(axis) * (self.extent(axis) - 1)).sum::<usize>());
-            }
-        }
-        found
+    /// Whether lanes along an axis are stored one by one.
+    fn is_scattered(&self, axis: AxisId) -> bool {
+        self.results.iter().any(|access| access.is_store && self.stride(access, axis) != Stride::One)
     }
 
-    /// Whether neighbours along an axis slide over the same elements.
-    fn overlaps(&self, axis: AxisId) -> bool {
-        let window = self.window(axis);
-        window.span > window.step && self.extent(axis) > 1
+    /// Loads for a vector along an axis of what varies along it, and stores for one of results.
+    fn vector_accesses(&self, axis: AxisId, lanes: usize) -> [usize; 2] {
+        let is_gathered = self.operands.iter().any(|access| self.stride(access, axis) == Stride::Other);
+        [is_gathered, self.is_scattered(axis)].map(|is_apart| if is_apart { lanes } else { 1 })
     }
 
     /// Rows reuse what varies along the lanes only.
@@ -235,6 +221,7 @@ impl Tiler<'_> {
             ends: [inner, outer].map(|axis| axis.map_or(0, |axis| self.extent(axis) - rounds(axis))),
             windows: [inner, outer].map(|axis| axis.map_or(cost::Window::NONE, |axis| self.window(axis))),
             weighted: self.operands.len() > 1,
+            vector_accesses: self.vector_accesses(vector, lane_counts[0]),
             map: self.map(vector, lane_counts[0], [inner, outer]),
             most: if long { registers / 2 } else { registers },
             sums: self.sums(broadcasts),
@@ -242,8 +229,7 @@ impl Tiler<'_> {
             has_panels: self.operands.iter().any(|access| is_constant(self.program, access.buffer)),
         };
         let (size, sums) = problem.best(self.facts);
-        let mut ends = self.padded.clone();
-        let mut apart = Vec::new();
+        let (mut ends, mut apart) = (self.padded.clone(), Vec::new());
         let cuts = (!broadcasts).then(|| problem.cuts(size, self.facts));
         for (cut, axis) in cuts.into_iter().flatten().zip([inner, outer]) {
             if let Some(end) = ends.iter_mut().find(|end| Some(end.axis) == axis) {
@@ -276,20 +262,6 @@ impl Tiler<'_> {
             sums,
             problem: Some(problem),
         }
-    }
-
-    /// What windows slide over along two axes of rows.
-    fn map(&self, vector: AxisId, lanes: usize, rows: [Option<AxisId>; 2]) -> Option<cost::Map> {
-        let Tiler { program, kernel, layouts, ref operands, ref results, .. } = *self;
-        let walk = Walk { program, kernel, layouts, operands, results, vector };
-        let map = self.operands.iter().max_by_key(|access| self.program.buffers[access.buffer].ty.size_bytes())?;
-        let bytes = |axis: AxisId| {
-            let distance = self.distance(map, axis)?.unsigned_abs() as usize / self.window(axis).step;
-            Some((distance * self.program.buffers[map.buffer].ty.dtype.size_bits()).div_ceil(8))
-        };
-        let [inner, outer] = rows.map(|axis| axis.map_or(Some(0), bytes));
-        let columns_first = walk.streams(lanes, self.facts);
-        Some(cost::Map { distances: [inner?, outer?], columns_first, is_far: walk.bytes(true) > self.facts.l2_bytes })
     }
 
     /// Whether two axes, one just inside of the other, can be walked as one: the end of a round of the inner one is where the next

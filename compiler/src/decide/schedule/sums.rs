@@ -1,6 +1,7 @@
 //! The steps of a tile's sum: how many stand in the body of its loop, and in how many sums each accumulator is kept.
 
-use super::{Chooser, MAX_BODY, Stride, Tile, Tiler, reduce_order};
+use super::cost::{MAX_BODY, stay};
+use super::{Chooser, Stride, Tile, Tiler, reduce_order};
 use crate::decisions::Step;
 use crate::loops::AxisId;
 
@@ -48,12 +49,13 @@ impl Chooser<'_> {
             // them.
             let steps = body / accumulators * extent;
             let all = steps == order.iter().map(|&axis| self.extent(axis)).product::<usize>();
-            let factors = match tile.broadcasts {
-                false => tile.factors,
-                true if accumulators < FEW_ACCUMULATORS => count,
-                true => 0,
-            };
-            let crowded = all && accumulators + steps * factors >= self.facts.vector_registers as usize;
+            let crowded = all
+                && match tile.broadcasts {
+                    false => !stay(steps * tile.factors, accumulators, self.facts),
+                    true => {
+                        accumulators < FEW_ACCUMULATORS && accumulators + steps * count >= self.facts.vector_registers as usize
+                    }
+                };
             let fits = body * extent <= MAX_BODY && !crowded;
             if axis == innermost {
                 // Part of the rounds, where the loop is still all of the body; more of them where that does little in each.
