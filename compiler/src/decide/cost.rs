@@ -83,6 +83,9 @@ pub struct Problem {
     pub has_panels: bool,
     /// Sums in which an accumulator may be kept, 1 first.
     pub sums: Vec<usize>,
+    /// Whether steps are left over behind the loop that does several at once: its accumulators then leave a register free, without which
+    /// some of them would be kept in memory.
+    pub has_rest: bool,
 }
 
 /// How a map lies that windows slide over.
@@ -253,7 +256,7 @@ impl Problem {
         // Beside the accumulators a vector of each column, where rows share it, and factors, which may come one by one.
         let shared = if rows == 1 { 1 } else { vectors };
         let factors = if self.broadcasts && facts.lane_operand { rows } else { 1 };
-        rows * vectors * sums + shared + factors <= facts.vector_registers as usize
+        rows * vectors * sums + shared + factors + usize::from(self.has_rest) <= facts.vector_registers as usize
     }
 
     /// Whether so many rows, and a line of a panel, have more lines in the same place of the first cache than it holds.
@@ -532,6 +535,7 @@ mod tests {
             row_bytes: 0,
             has_panels: false,
             sums: vec![1],
+            has_rest: false,
         }
     }
 
@@ -544,6 +548,18 @@ mod tests {
             let accumulators = size.rows[0] * size.rows[1] * vectors;
             assert!((14..=30).contains(&accumulators) && accumulators + vectors < 32, "{rows:?} {columns}: {size:?}");
         }
+    }
+
+    #[test]
+    fn sums_with_a_rest_leave_a_register() {
+        let problem = Problem { lane_counts: vec![8, 4], parts: true, has_panels: true, ..problem([784, 1], 58, 58) };
+        let taken = |problem: &Problem| {
+            let size = problem.best(&facts(16, 2)).0;
+            let vectors = size.columns / 8;
+            size.rows[0] * vectors + vectors + 1
+        };
+        assert_eq!(taken(&problem), 16);
+        assert!(taken(&Problem { has_rest: true, ..problem }) < 16);
     }
 
     #[test]

@@ -193,6 +193,13 @@ impl Tiler<'_> {
         self.operands.iter().any(|access| self.stride(access, axis) == Stride::Zero) && self.extent(axis) > 1
     }
 
+    /// A long epilogue is repeated for every accumulator.
+    fn most_accumulators(&self) -> usize {
+        let registers = self.facts.vector_registers as usize;
+        let long = expression_count(self.kernel, self.reduction.stores.iter().copied()) > LONG;
+        if long { registers / 2 } else { registers }
+    }
+
     fn spatial(&self, vector: AxisId, lane_counts: &[usize], bits: usize) -> Tile {
         let others: Vec<AxisId> = self.nest.spatial.iter().rev().copied().filter(|&axis| axis != vector).collect();
         let broadcasts = self.operands.iter().any(|access| self.stride(access, vector) == Stride::Zero);
@@ -205,9 +212,6 @@ impl Tiler<'_> {
         let rounds = |axis| if broadcasts { self.between(axis) } else { self.extent(axis) };
         let extent = |axis: Option<AxisId>| axis.map_or(1, rounds);
         let rows = if merged.is_some() { [extent(outer) * extent(inner), 1] } else { [extent(inner), extent(outer)] };
-        // A long epilogue is repeated for every accumulator.
-        let registers = self.facts.vector_registers as usize;
-        let long = expression_count(self.kernel, self.reduction.stores.iter().copied()) > LONG;
         let panel = |access| panel_of(self.program, self.kernel, self.layouts, access, vector);
         let problem = cost::Problem {
             columns: self.extent(vector),
@@ -223,8 +227,9 @@ impl Tiler<'_> {
             weighted: self.operands.len() > 1,
             vector_accesses: self.vector_accesses(vector, lane_counts[0]),
             map: self.map(vector, lane_counts[0], [inner, outer]),
-            most: if long { registers / 2 } else { registers },
+            most: self.most_accumulators(),
             sums: self.sums(broadcasts),
+            has_rest: self.has_rest(broadcasts),
             row_bytes: inner.map_or(0, |axis| self.row_bytes(axis, vector, bits)),
             has_panels: self.operands.iter().any(|access| is_constant(self.program, access.buffer)),
         };

@@ -8,6 +8,9 @@ use crate::loops::AxisId;
 /// Steps of a loop are unrolled from so many rounds on.
 pub const FEW_ROUNDS: usize = 16;
 
+/// Steps that its body has, where accumulators are not very few or very many.
+const STEPS: usize = 4;
+
 /// Accumulators of a tile whose loop takes long beside a step of its sum.
 const FEW_ACCUMULATORS: usize = 4;
 
@@ -28,11 +31,23 @@ impl Tiler<'_> {
     /// In how many sums the accumulators of a tile may be kept: more than one where a loop is left over the innermost steps, and, where
     /// there are loops around that, has no rest.
     pub(super) fn sums(&self, broadcasts: bool) -> Vec<usize> {
-        let order = reduce_order(self.kernel, self.reduction, broadcasts);
-        let innermost = self.extent(innermost(&order, |axis| self.extent(axis)));
+        let (order, innermost) = self.innermost(broadcasts);
         let alone = order.iter().all(|&axis| matches!(self.extent(axis), 1) || self.extent(axis) == innermost);
         let may = broadcasts && innermost >= FEW_ROUNDS && (alone || innermost.is_multiple_of(8));
         if may { vec![1, 2, 4] } else { vec![1] }
+    }
+
+    /// Whether steps are left over behind a loop over the innermost ones.
+    pub(super) fn has_rest(&self, broadcasts: bool) -> bool {
+        let (_, innermost) = self.innermost(broadcasts);
+        innermost >= FEW_ROUNDS && !innermost.is_multiple_of(STEPS)
+    }
+
+    /// The axes that reduce in order, and the extent of the innermost.
+    fn innermost(&self, broadcasts: bool) -> (Vec<AxisId>, usize) {
+        let order = reduce_order(self.kernel, self.reduction, broadcasts);
+        let extent = self.extent(innermost(&order, |axis| self.extent(axis)));
+        (order, extent)
     }
 }
 
@@ -59,8 +74,8 @@ impl Chooser<'_> {
             let fits = body * extent <= MAX_BODY && !crowded;
             if axis == innermost {
                 // Part of the rounds, where the loop is still all of the body; more of them where that does little in each.
-                let most = if tile.broadcasts && accumulators < FEW_ACCUMULATORS { 8 } else { 4 };
-                let factor = [most, 4, 2].into_iter().find(|&factor| accumulators * factor <= MAX_BODY);
+                let most = if tile.broadcasts && accumulators < FEW_ACCUMULATORS { 2 * STEPS } else { STEPS };
+                let factor = [most, STEPS, STEPS / 2].into_iter().find(|&factor| accumulators * factor <= MAX_BODY);
                 let factor = if fits { Some(extent) } else { factor.filter(|_| extent >= FEW_ROUNDS) };
                 if let Some(factor) = factor {
                     self.unroll_rounds(&name, extent, factor, tile.sums);
