@@ -101,13 +101,14 @@ impl<'b> Moments<'b> {
     }
 }
 
-/// By a product: the sum that it is of has a larger error, and each row waits for it.
+/// By a division, so that numbers that are equal lie at their mean: what it erred by would be scaled up.
 fn mean<'b>(x: Wire<'b>, axes: &[usize]) -> Wire<'b> {
-    x.reduce_keep(ReduceFn::Sum, axes) * (1.0 / element_count(x, axes))
+    x.reduce_keep(ReduceFn::Sum, axes) / element_count(x, axes)
 }
 
+/// By a product: the sum that it is of has a larger error, and each row waits for it.
 fn mean_square<'b>(x: Wire<'b>, axes: &[usize]) -> Wire<'b> {
-    mean(x * x, axes)
+    (x * x).reduce_keep(ReduceFn::Sum, axes) * (1.0 / element_count(x, axes))
 }
 
 /// The type in which statistics are computed: what `stash_type` says, but no less than f32, and f64 for f64.

@@ -146,6 +146,20 @@ fn an_element_of_no_category_ends_a_run_where_the_model_asks_for_it() {
     refused(run(&encoder(0), &x(&[5, 4, 7])), &["no category", "is 2"]);
 }
 
+/// What a mean of equal numbers errs by would be scaled up to a result.
+#[test]
+fn equal_numbers_are_normalized_to_zero() {
+    for count in [7, 13, 49, 768] {
+        let extent = count.to_string();
+        let inputs = vec![typed("x", DataType::Float, &["2", &extent]), typed("scale", DataType::Float, &[&extent])];
+        let model = model_of("", 17, "LayerNormalization", inputs, Vec::new());
+        let graph = imported(&model, &ImportOptions::default()).expect("the model is right");
+        let x = Tensor::from_elements([2, count], &[vec![1000.0_f32; count], vec![3.0; count]].concat());
+        let y = run(&graph, &[x, Tensor::from_elements([count], &vec![1.0_f32; count])]).expect("inputs of the graph");
+        assert_eq!(y[0].elements::<f32>(), vec![0.0; 2 * count], "{count}");
+    }
+}
+
 #[test]
 fn a_default_is_one_value() {
     let list = |name: &str, values: &[i64]| ints(name, values);
